@@ -1,0 +1,6 @@
+"""Kuhn poker: declarations."""
+from pyx.game cimport Game
+
+
+cdef class Kuhn(Game):
+    pass

@@ -1,0 +1,20 @@
+"""The games by name: one line each."""
+import difflib
+
+from pyx.kuhn import Kuhn
+
+GAMES = {
+    "kuhn": Kuhn,
+}
+
+
+def load_game(name, **parameters):
+    """The game called `name`; keywords are its parameters. ValueError on an unknown name or parameter."""
+    if name not in GAMES:
+        near = difflib.get_close_matches(str(name), GAMES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"no game is called {name!r}; {hint}there are: {', '.join(GAMES)}")
+    try:
+        return GAMES[name](**parameters)
+    except TypeError as error:
+        raise ValueError(f"{name} was given parameters it does not have: {error}") from error
