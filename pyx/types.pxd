@@ -20,7 +20,7 @@ cdef enum:
 #                    its value is the mean of the `ties` outputs at first, first + stride, ...:
 #                    more than one where the player cannot tell interchangeable actions apart
 ctypedef struct Output:
-    int32_t slot
-    int32_t first
-    int32_t ties
-    int32_t stride
+    int16_t slot
+    int16_t first
+    int16_t ties
+    int16_t stride

@@ -1,0 +1,34 @@
+"""Counters that a block owns and that are merged explicitly."""
+from pyx.types cimport int64_t
+
+
+cdef class TraversalStats:
+    """What one block's traversals met.
+
+    Owned by: one block. Safe to call from: the thread that runs it; merge when it has ended.
+    Guarantees: merging is a sum, so its order does not matter. Does not guarantee: anything while the
+    block runs on another thread.
+    """
+
+    cdef void count_batch(self, int64_t rows) noexcept nogil:
+        cdef int bucket = 0
+        self.counters.batches += 1
+        self.counters.rows += rows
+        while rows > 1 and bucket < BATCH_BUCKETS - 1:
+            rows >>= 1
+            bucket += 1
+        self.counters.batch_sizes[bucket] += 1
+
+    def merge(self, TraversalStats other):
+        """Add another block's counters to these."""
+        cdef int64_t* mine = <int64_t*>&self.counters
+        cdef const int64_t* theirs = <const int64_t*>&other.counters
+        cdef int64_t deepest = max(self.counters.max_depth, other.counters.max_depth)
+        cdef size_t i
+        for i in range(sizeof(Counters) // sizeof(int64_t)):
+            mine[i] += theirs[i]
+        self.counters.max_depth = deepest
+
+    def as_dict(self):
+        """Field name -> int; batch_sizes -> list of BATCH_BUCKETS ints."""
+        return self.counters
