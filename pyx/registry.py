@@ -2,9 +2,11 @@
 import difflib
 
 from pyx.kuhn import Kuhn
+from pyx.leduc import Leduc
 
 GAMES = {
     "kuhn": Kuhn,
+    "leduc": Leduc,
 }
 
 
