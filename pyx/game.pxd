@@ -31,8 +31,8 @@ cdef class Game:
     cdef int legal(self, const void* state, int* actions) noexcept nogil     # OUT max(max_legal, max_chance)
     # Chance nodes: the probabilities of legal()'s outcomes, in its order.
     cdef void chance(self, const void* state, double* probabilities) noexcept nogil   # OUT max_chance
-    # Chance nodes: draw an outcome and apply it.
-    cdef void sample_chance(self, void* state, Rng* rng) noexcept nogil
+    # Chance nodes: draw an outcome, apply it and return it.
+    cdef int sample_chance(self, void* state, Rng* rng) noexcept nogil
     # Any node but the end: play a legal action, or a possible chance outcome.
     cdef void apply(self, void* state, int action) noexcept nogil
     # The end: what player 0 wins (player 1 wins the negative), in the game's units.

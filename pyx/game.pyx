@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 import numpy as np
 
 from pyx.game cimport Game, State
-from pyx.rng import Stream
+from pyx.rng cimport Rng, Stream
 from pyx.types cimport CHANCE, MAX_LEGAL, TERMINAL, Output, uint8_t, uint64_t
 
 
@@ -27,8 +27,8 @@ cdef class Game:
     cdef void chance(self, const void* state, double* probabilities) noexcept nogil:
         pass
 
-    cdef void sample_chance(self, void* state, Rng* rng) noexcept nogil:
-        pass
+    cdef int sample_chance(self, void* state, Rng* rng) noexcept nogil:
+        return 0
 
     cdef void apply(self, void* state, int action) noexcept nogil:
         pass
@@ -227,6 +227,21 @@ cdef class State:
                              f"action {action!r}: the game is over, nothing is legal")
         self._take(action)
         self._deal()
+
+    def sample_chance(self, Stream stream):
+        """At a chance node: draw the outcome from `stream`, as a traversal does."""
+        if self._player() != CHANCE:
+            raise ValueError(f"no chance node: player {self._player()} is to act, legal: {self._legal()}")
+        cdef int player, outcome
+        cdef State before = self.clone()
+        cdef uint64_t sight
+        outcome = self.game.sample_chance(self.data, &stream.rng)
+        for player in range(2):
+            sight = self.game.sight(before.data, outcome, player)
+            if sight:
+                self.sights[player].append(sight)
+        self.actions.append(outcome)
+        return outcome
 
     def child(self, action):
         """A clone after `action`."""

@@ -68,10 +68,11 @@ cdef class Kuhn(Game):
         for k in range(n):
             probabilities[k] = 1.0 / n
 
-    cdef void sample_chance(self, void* state, Rng* rng) noexcept nogil:
+    cdef int sample_chance(self, void* state, Rng* rng) noexcept nogil:
         cdef int cards[3]
-        cdef int n = self.legal(state, cards)
-        self.apply(state, cards[rng_below(rng, n)])
+        cdef int card = cards[rng_below(rng, self.legal(state, cards))]
+        self.apply(state, card)
+        return card
 
     cdef void apply(self, void* state, int action) noexcept nogil:
         cdef Hand* hand = <Hand*>state

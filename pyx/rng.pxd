@@ -12,6 +12,7 @@ cdef enum:
     STREAM_RESERVOIR = 2
     STREAM_BATCH = 3
     STREAM_STATE = 4
+    STREAM_NETWORK = 5
 
 # Owned by one lane (or one Python object); four words are made at a time.
 ctypedef struct Rng:
@@ -96,3 +97,7 @@ cdef inline uint32_t rng_below(Rng* rng, uint32_t n) noexcept nogil:
         while <uint32_t>product < floor:
             product = <uint64_t>rng_u32(rng) * n
     return <uint32_t>(product >> 32)
+
+
+cdef class Stream:
+    cdef Rng rng

@@ -3,7 +3,7 @@ from pyx.rng cimport Rng, philox4x32, rng_below, rng_double, rng_start, rng_u32
 from pyx.types cimport uint32_t
 
 STREAMS = {"traversal": STREAM_TRAVERSAL, "match": STREAM_MATCH, "reservoir": STREAM_RESERVOIR,
-           "batch": STREAM_BATCH, "state": STREAM_STATE}
+           "batch": STREAM_BATCH, "state": STREAM_STATE, "network": STREAM_NETWORK}
 
 
 def philox(counter, key):
@@ -26,8 +26,6 @@ cdef class Stream:
     Owned by whoever made it. Not safe to share: every draw changes it.
     Guarantees the same numbers for the same key on every machine.
     """
-    cdef Rng rng
-
     def __cinit__(self, seed, stream="state", uint32_t iteration=0, uint32_t player=0, uint32_t index=0):
         rng_start(&self.rng, seed, STREAMS[stream], iteration, player, index)
 
