@@ -440,9 +440,13 @@ cdef class GameTree:
                 self.make_plan(&probabilities[0, 0], &out[0, 0])
         return plan
 
+    def plan(self, strategy):
+        """The owner's probability of playing up to and with each action, float64 (n_infosets, max_legal)."""
+        return self._plan(self.checked(strategy))
+
     def own_reach(self, strategy):
         """The owner's probability of playing to each information set, float64 (n_infosets,)."""
-        plan = self._plan(self.checked(strategy)).ravel()
+        plan = self.plan(strategy).ravel()
         parent = self.infosets["parent"]
         return np.where(parent >= 0, plan[np.maximum(parent, 0)], 1.0)
 
