@@ -3,10 +3,12 @@ import difflib
 
 from pyx.kuhn import Kuhn
 from pyx.leduc import Leduc
+from pyx.lost_cities import LostCities
 
 GAMES = {
     "kuhn": Kuhn,
     "leduc": Leduc,
+    "lost_cities": LostCities,
 }
 
 
