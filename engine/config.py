@@ -76,6 +76,7 @@ class TraversalSettings(_Section):
     block: int | None = _whole(None, 1, 1 << 30, "traversals a block; by default a player has at least 8 equal blocks")
     lanes: int | None = _whole(None, 1, 1 << 16, "traversals of a block in progress at once")
     exploration: float = _number(0.6, 0.0, 1.0, "share of uniform play in what outcome_sampling samples by")
+    fallback: Literal["best", "uniform"] = _choice("best", "what is played where no advantage is positive")
 
 
 class TrainingSettings(_Section):
@@ -100,6 +101,9 @@ class TrainingSettings(_Section):
     clip_norm: float = _number(1.0, 0.0, 1e6, "largest norm of a gradient; 0 does not clip")
     autocast: bool | Literal["auto"] = _choice(
         "auto", "train with bfloat16 products; auto: where the processor has them", "true, false or 'auto'"
+    )
+    weight_cap: float = _number(
+        1e6, 1.0, 1e30, "a sample's own weight (outcome_sampling) counts for no more; a low cap is bias, not safety"
     )
     weighting: Literal["linear", "discounted", "uniform"] = _choice(
         "linear", "what an iteration's samples weigh: its number, as in discounted CFR, or all the same"

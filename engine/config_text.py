@@ -28,6 +28,18 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as nested mappings: what `flatten` was given."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *sections, name = key.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return nested
+
+
 def toml(model: type[BaseModel], flat: Mapping[str, Any]) -> str:
     """Dotted keys as TOML text: what stands alone first, then one table a section, meanings beside."""
     lines: list[str] = []

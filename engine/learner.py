@@ -43,8 +43,9 @@ class Learner:
     Does not guarantee: anything of the module while a chain runs; evaluate a published copy.
     """
 
-    def __init__(self, name: str, number: int, module: nn.Module, memory: Memory, config, scale: float) -> None:
-        self.name, self.number, self.memory, self.config, self.scale = name, number, memory, config, scale
+    def __init__(self, name: str, number: int, module: nn.Module, memory: Memory, config, game) -> None:
+        self.name, self.number, self.memory, self.config = name, number, memory, config
+        self._scale = 1.0 if name == "strategy" else 1.0 / game.payoff_scale
         self.model = SharedModel(module)
         self.is_strategy = name == "strategy"
         training = config.training
@@ -65,8 +66,6 @@ class Learner:
         self._iteration = iteration
         self._iteration_weights = iteration_weights(iteration, self.config.training.weighting)
         self._loss_sum = 0.0
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate(iteration)
         self._prepare(0)
 
     def shard(self, step: int, index: int) -> None:
@@ -100,6 +99,8 @@ class Learner:
                 parameter.grad = gradient
             if self.config.training.clip_norm:
                 torch.nn.utils.clip_grads_with_norm_(parameters, self.config.training.clip_norm, norm)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.config.training.rate(step)
             self.optimizer.step()
             self.optimizer.zero_grad()
         self._loss_sum += loss
@@ -121,12 +122,6 @@ class Learner:
         with self.model.reading() as module:
             return torch.optim.Adam(module.parameters(), lr=self.config.training.learning_rate, fused=True)
 
-    def _learning_rate(self, iteration: int) -> float:
-        training = self.config.training
-        done = (iteration - 1) / max(1, self.config.iterations)
-        factor = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 + 0.5 * math.cos(math.pi * done)}
-        return training.learning_rate * factor[training.schedule]
-
     def _prepare(self, step: int) -> None:
         memory, training = self.memory, self.config.training
         indices = batch_indices(
@@ -137,7 +132,7 @@ class Learner:
             memory.rows,
             indices,
             self._iteration_weights,
-            1.0 if self.is_strategy else self.scale,
+            self._scale,
             training.weight_cap,
             self._features_array,
             self._targets.numpy(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -75,8 +75,12 @@ class PublishedNetwork:
 
     def publish(self, module: nn.Module) -> None:
         """Take over another module's weights."""
+        self.publish_state(module.state_dict())
+
+    def publish_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take over the weights of a state_dict, rounded to the inference dtype."""
         with self._shared.writing() as mine:
-            mine.load_state_dict(module.state_dict())
+            mine.load_state_dict(state)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Packed rows, uint8 (n, row_bytes), to outputs, float32 (n, n_actions)."""

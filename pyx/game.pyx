@@ -261,9 +261,13 @@ cdef class State:
         """Actions and chance outcomes since the start, ints."""
         return list(self.actions)
 
+    def beginning(self):
+        """The State this one's history began at; its chance nodes appear."""
+        return type(self)(self.game)
+
     def history_strings(self):
-        """The texts of history(), replayed from the start."""
-        cdef State replay = State(self.game)
+        """The texts of history(), replayed from its beginning."""
+        cdef State replay = self.beginning()
         texts = []
         for action in self.actions:
             texts.append(replay.action_to_string(action))

@@ -1,0 +1,87 @@
+"""How strong the average strategy of a run in progress is: exactly where the game is small, by matches elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from engine.agent import Agent
+from engine.config import Config
+from engine.evaluation import AverageStrategy, evaluate_strategy, strategy_of_network
+from engine.networks import Factory, PublishedNetwork, make_network
+from pyx.game import Game
+from pyx.tree import GameTree
+from threading_runtime.pool import Pool
+
+# Larger trees are judged by matches: enumerating one would take seconds and hundreds of MiB.
+LARGEST_TREE = 1_000_000
+
+
+def solvable(game: Game) -> GameTree | None:
+    """The tree of a game small enough to evaluate exactly, else None."""
+    if game.max_game_length() is None:
+        return None
+    try:
+        return GameTree(game, LARGEST_TREE)
+    except ValueError:
+        return None
+
+
+class Judge:
+    """Evaluates the average strategy while a run goes on.
+
+    Owned by: the trainer. Safe to call from: one thread at a time.
+    Guarantees: judging changes nothing that training reads; networks are evaluated in float32, those of the
+    sequence as they are stored, so that what it says is what `freecfr eval` says of the checkpoint.
+    """
+
+    def __init__(self, game: Game, config: Config, factory: Factory) -> None:
+        self.game, self.config = game, config
+        self._tree = solvable(game) if config.evaluation.every else None
+        self._average = AverageStrategy(self._tree) if self._tree else None
+        self._players = [
+            PublishedNetwork(
+                make_network(factory, game, config, number=number, iteration=0), game.n_features, torch.float32
+            )
+            for number in (0, 1)
+        ]
+        self._counted = 0
+
+    def start(self, sequence: Mapping[str, list]) -> None:
+        """Count the past networks of a resumed run, and the first network of a new one."""
+        if self._average is not None and self.config.average == "advantage_sequence":
+            for pair in zip(*sequence.values(), strict=True):
+                self._count(pair)
+
+    def judge(self, pool: Pool, iteration: int, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
+        """What is known of the average strategy after an iteration; {} where none was asked for."""
+        every = self.config.evaluation.every
+        due = bool(every) and (iteration % every == 0 or iteration == self.config.iterations)
+        if self._tree is None and not due:
+            return {}
+        if self._tree is not None:
+            return pool.map(lambda _: self._exactly(due, learners, sequence), [None])[0]
+        return self._by_matches(pool, learners, sequence)
+
+    def _exactly(self, due: bool, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
+        if self.config.average == "advantage_sequence":
+            self._count([past[-1] for past in sequence.values()])
+            return evaluate_strategy(self._tree, self._average.strategy()) if due else {}
+        if not due:
+            return {}
+        network = self._players[0]
+        with learners["strategy"].model.reading() as module:
+            network.publish(module)
+        return evaluate_strategy(self._tree, strategy_of_network(self._tree, network, "strategy"))
+
+    def _count(self, pair: list) -> None:
+        """Add one iteration's strategies to the exact average: weight 1 for the first, t + 1 after iteration t."""
+        for player, past in zip(self._players, pair, strict=True):
+            player.publish_state(past.load())
+        strategy = strategy_of_network(self._tree, self._players, "advantage", self.config.traversal.fallback)
+        self._average.add(strategy, pair[0].iteration + 1.0)
+
+    def _by_matches(self, pool: Pool, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
+        return {}

@@ -1,0 +1,230 @@
+"""The loop: collect -> remember -> train -> publish weights -> evaluate -> record."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.checkpoint import Boundary, CheckpointStore
+from engine.collect import Collected, collect
+from engine.config import Config
+from engine.judge import Judge
+from engine.learner import Learner
+from engine.memory import Memory
+from engine.metrics import MetricsLog
+from engine.networks import Factory, PublishedNetwork, default_factory, make_network
+from pyx.encoding import RecordLayout
+from threading_runtime.gil import gil_enabled, keep_gil_off
+from threading_runtime.pool import Pool
+from threading_runtime.tasks import run_chains
+
+# Numbers of networks and memories; part of the keys of their random streams.
+NUMBERS = {"advantage0": 0, "advantage1": 1, "strategy": 2}
+ADVANTAGES = ("advantage0", "advantage1")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Trainer:
+    """One training run.
+
+    Owned by: the thread that made it, which calls `run` once.
+    Guarantees: the same settings give the same memories, weights and metrics (timings aside) at any number of
+    threads and after any number of interruptions; whatever ends `run`, the last completed iteration is on disk.
+    Does not guarantee: the same bits on another processor or with another torch.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        run_dir: Path | None = None,
+        resume: bool = False,
+        network: Factory | None = None,
+        on_iteration: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        """run_dir: where metrics and checkpoints go, already made; None keeps nothing.
+
+        network: factory(n_features, n_actions, config) -> module, in place of the config's own.
+        on_iteration: called with each iteration's metrics; the run ends where it returns False.
+        """
+        keep_gil_off()
+        self.config = config = config.resolved()
+        self.game = config.load_game()
+        self._factory = network or default_factory
+        self._on_iteration = on_iteration
+        layout = RecordLayout(self.game)
+        names = [*ADVANTAGES] + ["strategy"] * (config.average == "strategy_network")
+        self.memories = {
+            name: Memory(layout, config.memory.capacity, seed=config.seed, number=NUMBERS[name]) for name in names
+        }
+        self.learners = {
+            name: Learner(name, NUMBERS[name], self._new_network(name, 0), self.memories[name], config, self.game)
+            for name in names
+        }
+        self.published = [
+            PublishedNetwork(self._new_network(name, 0), self.game.n_features, DTYPES[config.inference_dtype])
+            for name in ADVANTAGES
+        ]
+        self.judge = Judge(self.game, config, self._factory)
+        self.iteration = 0
+        self.totals = {"nodes": 0, "traversals": 0}
+        self.metrics: dict[str, Any] = {}
+        self._log = MetricsLog(run_dir / "metrics.jsonl") if run_dir else None
+        self.store = CheckpointStore(run_dir, config.checkpoint.keep, self.memories, config.flat())
+        boundary = self.store.resume() if resume else None
+        if boundary is not None:
+            self._restore(boundary)
+        else:
+            self._remember_networks(0)
+        if resume and self._log is not None:
+            self._log.cut(self.iteration)
+
+    def run(self) -> dict[str, Any]:
+        """Train up to the config's last iteration; the last iteration's metrics."""
+        try:
+            with Pool(self.config.threads) as pool:
+                pool.map(self.judge.start, [self.store.sequence])
+                while self.iteration < self.config.iterations:
+                    self._iterate(pool)
+                    if self._on_iteration is not None and self._on_iteration(self.metrics) is False:
+                        break
+        finally:
+            self.store.save()
+        return self.metrics
+
+    def _iterate(self, pool: Pool) -> None:
+        iteration = self.iteration + 1
+        clock = _Clock()
+        collected = collect(pool, self.game, self.config, self.published, iteration)
+        collect_seconds = clock.lap()
+        pool.map(lambda name: self._remember(name, collected), self.memories)
+        remember_seconds = clock.lap()
+        self._train(pool, iteration)
+        train_seconds = clock.lap()
+        for published, name in zip(self.published, ADVANTAGES, strict=True):
+            with self.learners[name].model.reading() as module:
+                published.publish(module)
+        self._remember_networks(iteration)
+        publish_seconds = clock.lap()
+        judged = self.judge.judge(pool, iteration, self.learners, self.store.sequence)
+        evaluate_seconds = clock.lap()
+
+        counts = collected.stats.as_dict()
+        self.totals = {name: total + counts[name] for name, total in self.totals.items()}
+        self.iteration = iteration
+        digest = self.store.complete(
+            Boundary(
+                iteration,
+                networks={name: _state_of(learner) for name, learner in self.learners.items()},
+                optimizers={name: learner.optimizer.state_dict() for name, learner in self.learners.items()},
+                totals=self.totals,
+            )
+        )
+        if iteration % self.config.checkpoint.every == 0:
+            self.store.save()
+        self.metrics = {
+            "iteration": iteration,
+            **self.totals,
+            "digest": digest,
+            **{f"iteration_{name}": count for name, count in counts.items() if name not in self.totals},
+            **{f"{name}_samples": memory.size for name, memory in self.memories.items()},
+            **self._losses(),
+            **judged,
+            "nodes_per_second": counts["nodes"] / collect_seconds,
+            "collect_seconds": collect_seconds,
+            "remember_seconds": remember_seconds,
+            "train_seconds": train_seconds,
+            "publish_seconds": publish_seconds,
+            "evaluate_seconds": evaluate_seconds,
+            "iteration_seconds": clock.total(),
+            "threads": self.config.threads,
+            "workers": self.config.workers,
+            "gil_enabled": gil_enabled(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+        if self._log is not None:
+            self._log.append(self.metrics)
+
+    def _remember(self, name: str, collected: Collected) -> None:
+        """Offer an iteration's samples to one memory, in block order."""
+        blocks = collected.strategies if name == "strategy" else collected.advantages[ADVANTAGES.index(name)]
+        for records in blocks:
+            self.store.record(name, self.memories[name].add(records), records)
+
+    def _train(self, pool: Pool, iteration: int) -> None:
+        if self.config.network.reset == "reset":
+            for name in ADVANTAGES:
+                self.learners[name].reset(self._new_network(name, iteration))
+        ready = [learner for learner in self.learners.values() if learner.memory.size]
+        pool.map(lambda learner: learner.begin(iteration), ready)
+        run_chains(pool, ready)
+
+    def _remember_networks(self, iteration: int) -> None:
+        """Keep the strategies that the next iteration plays, where the average is made of them."""
+        if self.config.average == "advantage_sequence":
+            for name in ADVANTAGES:
+                self.store.add_network(name, iteration, _state_of(self.learners[name]))
+
+    def _losses(self) -> dict[str, float]:
+        losses = {name: learner.loss for name, learner in self.learners.items()}
+        summary = {"advantage_loss": sum(losses[name] for name in ADVANTAGES) / len(ADVANTAGES)}
+        if "strategy" in losses:
+            summary["policy_loss"] = losses["strategy"]
+        return summary
+
+    def _new_network(self, name: str, iteration: int) -> torch.nn.Module:
+        return make_network(self._factory, self.game, self.config, number=NUMBERS[name], iteration=iteration)
+
+    def _restore(self, boundary: Boundary) -> None:
+        self.iteration, self.totals = boundary.iteration, dict(boundary.totals)
+        for name, learner in self.learners.items():
+            with learner.model.writing() as module:
+                module.load_state_dict(boundary.networks[name])
+            learner.optimizer.load_state_dict(boundary.optimizers[name])
+        for published, name in zip(self.published, ADVANTAGES, strict=True):
+            with self.learners[name].model.reading() as module:
+                published.publish(module)
+
+
+def _state_of(learner: Learner) -> dict[str, torch.Tensor]:
+    with learner.model.reading() as module:
+        return module.state_dict()
+
+
+class _Clock:
+    """Seconds of one iteration's phases."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        last, self._last = self._last, time.perf_counter()
+        return self._last - last
+
+    def total(self) -> float:
+        return time.perf_counter() - self._start
+
+
+def train(
+    config: Config,
+    *,
+    on_iteration: Callable[[dict[str, Any]], object] | None = None,
+    network: Factory | None = None,
+    run_dir: str | Path | None = None,
+) -> dict[str, Any]:
+    """Train from Python: the last iteration's metrics. Without run_dir nothing is written.
+
+    on_iteration(metrics) is called after each iteration and ends the run by returning False; network is a
+    factory(n_features, n_actions, config) -> torch.nn.Module.
+    """
+    return Trainer(
+        config, run_dir=Path(run_dir) if run_dir else None, network=network, on_iteration=on_iteration
+    ).run()
