@@ -1,0 +1,205 @@
+"""What each command does: find its input, call the engine, print what came out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.checkpoint import list_checkpoints
+from engine.errors import BadInput, RunError
+from engine.metrics import dumps, read_metrics
+
+
+def say(text: str) -> None:
+    """A line for people, apart from the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def train(args: argparse.Namespace) -> int:
+    """Train, or go on; 0, 1, 130 or 143."""
+    from engine import doctor
+    from engine.display import Display
+    from engine.interrupts import Interrupts
+    from engine.runs import RunFolder
+    from engine.trainer import Trainer
+
+    doctor.refuse_gil(args.allow_gil, say)
+    overrides = list(args.set)
+    overrides += [f"{key}={value}" for key in ("threads", "workers", "device") if (value := getattr(args, key))]
+    with Interrupts() as interrupts:
+        try:
+            if args.resume:
+                folder = RunFolder.resume(args.run, args.config, overrides)
+            else:
+                folder = RunFolder.create(args.run, args.config, overrides)
+        except KeyboardInterrupt:
+            say("freecfr: interrupted; nothing was started")
+            return interrupts.status
+        with folder:
+            say(f"run: {folder.path}")
+            try:
+                with Display(folder.config, sys.stderr) as display:
+                    watchers = [display.show]
+                    if args.tensorboard:
+                        from engine.tensorboard import TensorBoard
+
+                        watchers.append(TensorBoard(folder.path / "tensorboard").show)
+                    trainer = _started(folder, args.resume, watchers, Trainer)
+                    metrics = trainer.run()
+            except KeyboardInterrupt:
+                _say_how_to_resume(folder.path, "terminated" if interrupts.status == 143 else "interrupted")
+                return interrupts.status or 130
+            except _NotStarted as error:
+                raise error.problem from None
+            except BadInput as error:
+                for line in str(error).splitlines():
+                    say(f"freecfr: {line}")
+                _say_how_to_resume(folder.path, "failed")
+                return 1
+            return _finished(folder.path, metrics, args.json)
+
+
+class _NotStarted(Exception):
+    """Bad input came to light before the first iteration."""
+
+    def __init__(self, problem: BadInput) -> None:
+        self.problem = problem
+
+
+def _started(folder: Any, resume: bool, watchers: list[Callable[[dict], object]], trainer: Any) -> Any:
+    def show(metrics: dict) -> None:
+        for watcher in watchers:
+            watcher(metrics)
+
+    try:
+        return trainer(folder.config, run_dir=folder.path, on_iteration=show, resume=resume)
+    except BadInput as problem:
+        if not resume:
+            folder.discard()
+        raise _NotStarted(problem) from None
+
+
+def _say_how_to_resume(run: Path, what: str) -> None:
+    checkpoints = list_checkpoints(run / "checkpoints")
+    if checkpoints:
+        iteration = int(checkpoints[0].name.rpartition("-")[2])
+        say(f"freecfr: {what}; iteration {iteration} is on disk: {checkpoints[0]}")
+    else:
+        say(f"freecfr: {what}; no iteration was complete, so the run will start again from its first")
+    say(f"go on with: freecfr train {run / 'config.toml'} --run {run} --resume")
+
+
+def _finished(run: Path, metrics: dict[str, Any] | None, as_json: bool) -> int:
+    if not metrics:
+        # A run that had reached its last iteration before.
+        metrics = (read_metrics(run / "metrics.jsonl") or [{}])[-1]
+    checkpoints = list_checkpoints(run / "checkpoints")
+    result = {**metrics, "run": str(run), "checkpoint": str(checkpoints[0]) if checkpoints else None}
+    if as_json:
+        print(dumps(result))
+        return 0
+    print(f"trained to iteration {metrics.get('iteration')}: {run}")
+    if metrics.get("exploitability") is not None:
+        print(f"exploitability {metrics['exploitability']:.4f}")
+    print(f"next: freecfr eval {run}   or: freecfr report {run}")
+    return 0
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Exact figures where the game is small enough, and matches."""
+    from engine import matches
+    from engine.agent import load_agent
+    from engine.evaluation import evaluate_strategy
+    from engine.judge import solvable
+
+    agent = load_agent(args.run)
+    result: dict[str, Any] = {"run": str(args.run), "game": agent.game.name}
+    tree = solvable(agent.game)
+    if tree is not None:
+        result |= evaluate_strategy(tree, agent.strategy_on(tree))
+    result["matches"] = [
+        matches.play_match(agent, opponent, games=args.games, threads=args.threads, seed=args.seed)
+        for opponent in args.opponent or matches.default_opponents(agent.game)
+    ]
+    if args.json:
+        print(dumps(result))
+        return 0
+    if tree is not None:
+        print(
+            f"{agent.game.name}: exploitability {result['exploitability']:.5f} (NashConv {result['nash_conv']:.5f}), "
+            f"game value {result['game_value']:+.5f}, exact"
+        )
+    for match in result["matches"]:
+        low, high = match["win_rate_ci95"]
+        print(
+            f"{match['opponent']:>16}: wins {match['win_rate']:.1%} (95 %: {low:.1%} to {high:.1%}), score "
+            f"{match['score_mean']:+.2f} (sd {match['score_sd']:.2f}), {match['games']} games"
+        )
+    return 0
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Measure, and print a table or JSON."""
+    from engine import bench as benches
+
+    result = benches.run(args.name, args.threads, args.set)
+    if args.json:
+        print(dumps(result))
+        return 0
+    print(" ".join(f"{key}={value}" for key, value in result["machine"].items()))
+    columns = list(dict.fromkeys(key for row in result["rows"] for key in row))
+    table = [columns, *([_cell(row.get(column)) for column in columns] for row in result["rows"])]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    return 0
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def report(args: argparse.Namespace) -> int:
+    """Draw the pictures and the summary page of runs."""
+    from engine.report import write_report
+
+    runs = [Path(run) for run in args.runs]
+    for run in runs:
+        if not run.is_dir():
+            raise RunError(f"{run} is not a run's folder; give a folder that `freecfr train` made.")
+    page = write_report(runs, Path(args.out) if args.out else runs[0] / "report")
+    print(page)
+    return 0
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Examine the machine and this Python."""
+    from engine.doctor import examine
+
+    result = examine()
+    if args.json:
+        print(dumps(result))
+        return 0
+    width = max(map(len, result))
+    for key, value in result.items():
+        if key != "advice":
+            print(f"{key:{width}}  {', '.join(value) or 'none' if isinstance(value, list) else value}")
+    for text in result["advice"]:
+        print(f"- {text}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "train": train,
+    "eval": evaluate,
+    "bench": bench,
+    "report": report,
+    "doctor": doctor,
+}

@@ -1,0 +1,148 @@
+"""What this Python and this machine offer, and what is in the way of running on every core."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from engine import hardware
+from engine.errors import BadInput
+from threading_runtime.gil import free_threaded_build, gil_enabled, keep_gil_off, threads_default
+
+# Imports what a run imports, makes an optimizer, and prints the modules that Python says it switched the GIL on for.
+_PROBE = """
+import importlib, json, re, sys, warnings
+warnings.simplefilter("always")
+culprits = []
+def note(message, *rest, **more):
+    found = re.search(r"to load module '([^']+)'", str(message))
+    if found:
+        culprits.append(found.group(1))
+warnings.showwarning = note
+from threading_runtime.gil import keep_gil_off
+keep_gil_off()
+for name in json.loads(sys.argv[1]):
+    before = sys._is_gil_enabled()
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        continue
+    if sys._is_gil_enabled() and not before and not culprits:
+        culprits.append(name)
+import torch
+before = sys._is_gil_enabled()
+torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+if sys._is_gil_enabled() and not before and not culprits:
+    culprits.append("torch.optim")
+print(json.dumps(culprits))
+"""
+
+IMPORTED = (
+    "numpy",
+    "torch",
+    "pydantic",
+    "rich",
+    "matplotlib.backends.backend_agg",
+    "tensorboardX",
+    "pyx.registry",
+    "engine.trainer",
+    "engine.report",
+    "engine.commands",
+)
+
+
+def gil_enabled_by() -> list[str]:
+    """The extension modules that switch the GIL on when a run's imports are made, found in a fresh process.
+
+    Empty on a build that always has the GIL, where the GIL is off, and where the environment asks for it.
+    """
+    if not free_threaded_build() or gil_forced():
+        return []
+    probe = subprocess.run(
+        [sys.executable, "-c", _PROBE, json.dumps(IMPORTED)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    try:
+        return list(json.loads(probe.stdout.splitlines()[-1]))
+    except (IndexError, ValueError):
+        return []
+
+
+def gil_forced() -> bool:
+    """Whether the environment or an option of the interpreter asked for the GIL."""
+    return os.environ.get("PYTHON_GIL") == "1" or sys._xoptions.get("gil") == "1"
+
+
+def refuse_gil(allowed: bool, notice: Callable[[str], None]) -> None:
+    """BadInput when the GIL is on although this Python could do without; a notice on one that could not."""
+    if not gil_enabled():
+        return
+    if not free_threaded_build():
+        notice(
+            "this Python has the GIL, so threads take turns in Python code; a free-threaded 3.13t or 3.14t would not."
+        )
+    elif not allowed:
+        reason = "the environment asks for it" if gil_forced() else f"switched on by {_names(gil_enabled_by())}"
+        raise BadInput(
+            f"the GIL is on ({reason}), so threads would take turns; {_remedy()}, or give --allow-gil to train so."
+        )
+
+
+def _names(modules: list[str]) -> str:
+    return ", ".join(modules) if modules else "an extension module that was imported"
+
+
+def _remedy() -> str:
+    if gil_forced():
+        return "unset PYTHON_GIL and leave out -X gil=1"
+    return "remove or upgrade what provides it"
+
+
+def examine() -> dict[str, Any]:
+    """The keys of `freecfr doctor --json`."""
+    import torch
+
+    keep_gil_off()
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+    on = gil_enabled()
+    culprits = gil_enabled_by()
+    cuda = hardware.cuda_devices() > 0
+    bf16 = hardware.device_has_bf16("cuda" if cuda else "cpu")
+    return {
+        "python": platform.python_version(),
+        "free_threaded_build": free_threaded_build(),
+        "gil_enabled": on,
+        "gil_enabled_by": culprits,
+        "threads_default": threads_default(),
+        "torch": torch.__version__,
+        "torch_threads": torch.get_num_threads(),
+        "cuda": cuda,
+        "inference_dtype": "bfloat16" if bf16 else "float32",
+        "processor": hardware.processor(),
+        "advice": list(_advice(on, culprits, bf16)),
+    }
+
+
+def _advice(on: bool, culprits: list[str], bf16: bool) -> list[str]:
+    advice = []
+    if not free_threaded_build():
+        advice.append(
+            "This Python was built with the GIL: everything works, but threads take turns. scripts/bootstrap gets a "
+            "free-threaded 3.14t or 3.13t."
+        )
+    elif on and gil_forced():
+        advice.append(f"The GIL is on because the environment asks for it: {_remedy()}.")
+    elif on or culprits:
+        advice.append(f"The GIL was switched on by {_names(culprits)}: {_remedy()}, or train with --allow-gil.")
+    if not bf16:
+        advice.append("The processor has neither amx_bf16 nor avx512_bf16, so networks are evaluated in float32.")
+    if not advice:
+        advice.append("Nothing is in the way.")
+    return advice
