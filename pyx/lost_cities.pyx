@@ -679,13 +679,17 @@ cdef class LostCitiesState(State):
         other.seen = self.seen
         return other
 
-    def beginning(self):
-        cdef State start
+    def history_strings(self):
+        cdef State replay
         if self.origin is None:
-            return State.beginning(self)
-        start = LostCitiesState.__new__(LostCitiesState, self.game)
-        memcpy(start.data, <const char*>self.origin, sizeof(Position))
-        return start
+            return State.history_strings(self)
+        replay = LostCitiesState.__new__(LostCitiesState, self.game)
+        memcpy(replay.data, <const char*>self.origin, sizeof(Position))
+        texts = []
+        for action in self.actions:
+            texts.append(replay.action_to_string(action))
+            replay._take(action)
+        return texts
 
     def information_state_string(self, player=None):
         """As State's; a state made from a position is told by the position as seen and what came after."""
