@@ -30,6 +30,8 @@ DIRECTIVES = {
 COMPILE_ARGS = ["-O3", "-fno-math-errno", "-ffp-contract=off"]
 if os.environ.get("FREECFR_NATIVE") == "1":
     COMPILE_ARGS.append("-march=native")
+# Cython's own code for memoryviews, compiled once instead of into every module.
+SHARED = "pyx._cython_shared"
 ANNOTATE = os.environ.get("FREECFR_ANNOTATE") == "1"
 
 # One folder a build: 3.13 with and without the GIL would otherwise share object files.
@@ -61,11 +63,13 @@ def main() -> None:
     stamp = BUILD / "settings"
     changed = not stamp.exists() or stamp.read_text() != settings
 
-    modules = cythonize(
+    modules = names and cythonize(
         [
             Extension(f"pyx.{name}", [f"pyx/{name}.pyx"], extra_compile_args=COMPILE_ARGS, optional=not asked_for)
             for name in names
-        ],
+        ]
+        + [Extension(SHARED, [f"{SHARED.replace('.', '/')}.c"], optional=not asked_for)],
+        shared_utility_qualified_name=SHARED,
         compiler_directives=DIRECTIVES,
         build_dir=str(BUILD / "cython"),
         nthreads=os.cpu_count() or 1,
