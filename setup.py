@@ -59,7 +59,7 @@ def main() -> None:
         names = []
 
     # Neither Cython nor setuptools builds again because these changed.
-    settings = repr((Cython.__version__, DIRECTIVES, COMPILE_ARGS, ANNOTATE))
+    settings = repr((Cython.__version__, DIRECTIVES, COMPILE_ARGS, SHARED, ANNOTATE))
     stamp = BUILD / "settings"
     changed = not stamp.exists() or stamp.read_text() != settings
 

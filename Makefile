@@ -1,0 +1,28 @@
+# Each target first makes the environment, or finds it up to date at once. PYTHON=... chooses the interpreter.
+VENV ?= .venv
+BIN = $(VENV)/bin
+export VENV
+
+TESTS = not slow and not gpu and not soak
+
+.PHONY: train test bench lint env
+
+train: env
+	$(BIN)/freecfr train configs/leduc.toml
+
+test: env
+	$(BIN)/python -m pytest -m "$(TESTS)" --benchmark-disable
+
+# The figures of docs/performance.md, and one benchmark per kernel
+bench: env
+	$(BIN)/freecfr bench traversal
+	$(BIN)/freecfr bench forward
+	$(BIN)/freecfr bench end-to-end
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-only
+
+lint: env
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+env:
+	@scripts/bootstrap
