@@ -6,11 +6,14 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "Config": "engine.config",
+    "load_agent": "engine.agent",
     "load_game": "pyx.registry",
     "nash_conv": "engine.evaluation",
+    "train": "engine.trainer",
 }
 
-__all__ = ["load_game", "nash_conv"]
+__all__ = ["Config", "load_agent", "load_game", "nash_conv", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from engine.checkpoint import Boundary, read_checkpoint
+from engine.checkpoint import Boundary, PastNetwork, read_checkpoint
 from engine.config import Config
 from engine.config_text import nest
 from engine.evaluation import AverageStrategy, Strategy, strategy_of_network
@@ -18,6 +18,12 @@ from pyx.cfr_math import strategy_of
 from pyx.game import Game, State
 from pyx.rng import Stream
 from pyx.tree import GameTree
+
+
+# Networks of a sequence that are kept ready, in bytes of float32 weights; the rest is read again when needed.
+KEPT_BYTES = 1 << 28
+
+Source = Callable[[], Mapping[str, torch.Tensor]]  # gives a network's state_dict
 
 
 class Agent:
@@ -36,12 +42,21 @@ class Agent:
         self,
         game: Game,
         config: Config,
-        networks: list[list[tuple[float, PublishedNetwork]]],
+        networks: Sequence[Sequence[tuple[float, Source]]],
         mode: str,
+        factory: Factory = default_factory,
     ) -> None:
-        """networks: per player (weight, network); mode: "strategy" or "advantage"."""
+        """networks: per player (weight, source) of each; mode: "strategy" or "advantage"."""
         self.game, self.config, self.networks, self.mode = game, config, networks, mode
         self.fallback = config.traversal.fallback
+        self._template = make_network(factory, game, config, number=0, iteration=0)
+        size = sum(parameter.numel() * 4 for parameter in self._template.parameters())
+        self._network = functools.lru_cache(max(2, KEPT_BYTES // size))(self._published)
+
+    def _published(self, player: int, index: int) -> PublishedNetwork:
+        network = PublishedNetwork(self._template, self.game.n_features, torch.float32)
+        network.publish_state(self.networks[player][index][1]())
+        return network
 
     def action_probabilities(self, state: State) -> dict[int, float]:
         """{action: probability} of the player to act, legal actions only."""
@@ -54,9 +69,8 @@ class Agent:
         decisions = self._own_decisions(state, player)
         rows = np.stack([row for row, _, _ in decisions])
         total = np.zeros(len(legal))
-        for weight, network in self.networks[player]:
-            outputs = network(rows)
-            reach = weight
+        for index, (reach, _) in enumerate(self.networks[player]):
+            outputs = self._network(player, index)(rows)
             for output, (_, places, chosen) in zip(outputs, decisions, strict=True):
                 strategy = strategy_of(output, places, self.mode, self.fallback)
                 if chosen is not None:
@@ -70,15 +84,20 @@ class Agent:
     def strategy_on(self, tree: GameTree) -> Strategy:
         """The exact average at every information set, float64 (n_infosets, max_legal)."""
         average = AverageStrategy(tree)
-        for networks in zip(*self.networks, strict=True):
-            pair = [network for _, network in networks]
-            average.add(strategy_of_network(tree, pair, self.mode, self.fallback), networks[0][0])
+        for index, (weight, _) in enumerate(self.networks[0]):
+            pair = [self._network(player, index) for player in (0, 1)]
+            average.add(strategy_of_network(tree, pair, self.mode, self.fallback), weight)
         return average.strategy()
 
-    def draw(self, seed: int, index: int) -> tuple[PublishedNetwork, PublishedNetwork]:
+    def draw(self, seed: int, index: int) -> list[PublishedNetwork]:
         """The networks that play group `index` of a match, one a player, drawn by weight."""
         stream = Stream(seed, "match", iteration=0xFFFFFFFF, index=index)
-        return tuple(_draw(pairs, stream.double()) for pairs in self.networks)
+        drawn = []
+        for player, weighted in enumerate(self.networks):
+            edges = np.cumsum([weight for weight, _ in weighted])
+            which = int(np.searchsorted(edges, stream.double() * edges[-1], side="right"))
+            drawn.append(self._network(player, which))
+        return drawn
 
     def _own_decisions(self, state: State, player: int) -> list[tuple[np.ndarray, list, int | None]]:
         """The row, places and chosen action of each of the player's decisions on the way, the last not yet made.
@@ -96,11 +115,6 @@ class Agent:
         return [*decisions, (state.row(player), state.outputs(), None)]
 
 
-def _draw(pairs: list[tuple[float, PublishedNetwork]], point: float) -> PublishedNetwork:
-    edges = np.cumsum([weight for weight, _ in pairs])
-    return pairs[int(np.searchsorted(edges, point * edges[-1], side="right"))][1]
-
-
 def load_agent(run: str | Path, *, network: Factory | None = None) -> Agent:
     """The agent of a run's folder (its newest checkpoint) or of one checkpoint.
 
@@ -115,21 +129,12 @@ def load_agent(run: str | Path, *, network: Factory | None = None) -> Agent:
 def agent_of(config: Config, boundary: Boundary, factory: Factory = default_factory) -> Agent:
     """The agent of a run as of a boundary."""
     game = config.load_game()
-
-    def published(state: Mapping[str, Any]) -> PublishedNetwork:
-        module = make_network(factory, game, config, number=0, iteration=0)
-        module.load_state_dict(state)
-        return PublishedNetwork(module, game.n_features, torch.float32)
-
     if config.average == "strategy_network":
-        alone = [(1.0, published(boundary.networks["strategy"]))]
-        return Agent(game, config, [alone, alone], "strategy")
-    return Agent(
-        game,
-        config,
-        [
-            [(past.iteration + 1.0, published(past.load())) for past in boundary.sequence[f"advantage{player}"]]
-            for player in (0, 1)
-        ],
-        "advantage",
-    )
+        state = boundary.networks["strategy"]
+        return Agent(game, config, [[(1.0, lambda: state)]] * 2, "strategy", factory)
+    return Agent(game, config, sequence_sources(boundary.sequence), "advantage", factory)
+
+
+def sequence_sources(sequence: Mapping[str, list[PastNetwork]]) -> list[list[tuple[float, Source]]]:
+    """Per player (weight, source) of its past networks: the first weighs 1, that after iteration t weighs t + 1."""
+    return [[(past.iteration + 1.0, past.load) for past in sequence[f"advantage{player}"]] for player in (0, 1)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.checkpoint import list_checkpoints
 from engine.errors import BadInput, RunError
+from engine.interrupts import Interrupts
 from engine.metrics import dumps, read_metrics
 
 
@@ -22,7 +23,6 @@ def train(args: argparse.Namespace) -> int:
     """Train, or go on; 0, 1, 130 or 143."""
     from engine import doctor
     from engine.display import Display
-    from engine.interrupts import Interrupts
     from engine.runs import RunFolder
     from engine.trainer import Trainer
 
@@ -110,20 +110,27 @@ def _finished(run: Path, metrics: dict[str, Any] | None, as_json: bool) -> int:
 
 def evaluate(args: argparse.Namespace) -> int:
     """Exact figures where the game is small enough, and matches."""
-    from engine import matches
     from engine.agent import load_agent
     from engine.evaluation import evaluate_strategy
     from engine.judge import solvable
+    from engine.matches import play_match
+    from threading_runtime.gil import threads_default
+    from threading_runtime.pool import Pool
 
     agent = load_agent(args.run)
+    opponents = _opponents(agent.game, args.opponent)
     result: dict[str, Any] = {"run": str(args.run), "game": agent.game.name}
-    tree = solvable(agent.game)
-    if tree is not None:
-        result |= evaluate_strategy(tree, agent.strategy_on(tree))
-    result["matches"] = [
-        matches.play_match(agent, opponent, games=args.games, threads=args.threads, seed=args.seed)
-        for opponent in args.opponent or matches.default_opponents(agent.game)
-    ]
+    with Interrupts() as interrupts, Pool(args.threads or threads_default()) as pool:
+        try:
+            if (tree := solvable(agent.game)) is not None:
+                # In a worker, where torch's own threads are 1: the same bits as while training, on any machine.
+                result |= pool.map(lambda _: evaluate_strategy(tree, agent.strategy_on(tree)), [None])[0]
+            result["matches"] = [
+                play_match(agent.game, agent, bot, games=args.games, seed=args.seed, pool=pool) for bot in opponents
+            ]
+        except KeyboardInterrupt:
+            say("freecfr: interrupted; nothing was evaluated to its end")
+            return interrupts.status
     if args.json:
         print(dumps(result))
         return 0
@@ -139,6 +146,22 @@ def evaluate(args: argparse.Namespace) -> int:
             f"{match['score_mean']:+.2f} (sd {match['score_sd']:.2f}), {match['games']} games"
         )
     return 0
+
+
+def _opponents(game: Any, names: list[str]) -> list[Any]:
+    """The bots of these names, or all that play the game. BadInput where one is unknown or does not."""
+    from pyx.bots import BOTS, make_bot
+
+    bots = []
+    for name in names or BOTS:
+        try:
+            bot = make_bot(name)
+            bot.check(game)
+            bots.append(bot)
+        except ValueError as error:
+            if names:
+                raise BadInput(f"{error}.") from None
+    return bots
 
 
 def bench(args: argparse.Namespace) -> int:

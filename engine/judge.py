@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from engine.agent import Agent
+from engine.agent import Agent, sequence_sources
 from engine.config import Config
 from engine.evaluation import AverageStrategy, evaluate_strategy, strategy_of_network
+from engine.matches import play_match
 from engine.networks import Factory, PublishedNetwork, make_network
+from pyx.bots import Bot, make_bot
 from pyx.game import Game
 from pyx.tree import GameTree
 from threading_runtime.pool import Pool
 
 # Larger trees are judged by matches: enumerating one would take seconds and hundreds of MiB.
 LARGEST_TREE = 1_000_000
+
+
+# Who an agent is matched with where nobody was named.
+DEFAULT_OPPONENTS = ("random", "discard_only", "random_player", "greedy_lowest", "gap_player", "threshold", "opener")
+
+
+def opponents_of(game: Game, names: Sequence[str]) -> list[Bot]:
+    """The bots of these names, or of the usual ones; ValueError, one sentence, where one cannot play the game."""
+    usual = DEFAULT_OPPONENTS if game.name == "lost_cities" else ("random",)
+    bots = [make_bot(name) for name in names or usual]
+    for bot in bots:
+        bot.check(game)
+    return bots
 
 
 def solvable(game: Game) -> GameTree | None:
@@ -38,7 +53,7 @@ class Judge:
     """
 
     def __init__(self, game: Game, config: Config, factory: Factory) -> None:
-        self.game, self.config = game, config
+        self.game, self.config, self._factory = game, config, factory
         self._tree = solvable(game) if config.evaluation.every else None
         self._average = AverageStrategy(self._tree) if self._tree else None
         self._players = [
@@ -47,7 +62,7 @@ class Judge:
             )
             for number in (0, 1)
         ]
-        self._counted = 0
+        self._opponents = opponents_of(game, config.evaluation.opponents) if config.evaluation.every else []
 
     def start(self, sequence: Mapping[str, list]) -> None:
         """Count the past networks of a resumed run, and the first network of a new one."""
@@ -59,11 +74,9 @@ class Judge:
         """What is known of the average strategy after an iteration; {} where none was asked for."""
         every = self.config.evaluation.every
         due = bool(every) and (iteration % every == 0 or iteration == self.config.iterations)
-        if self._tree is None and not due:
-            return {}
         if self._tree is not None:
             return pool.map(lambda _: self._exactly(due, learners, sequence), [None])[0]
-        return self._by_matches(pool, learners, sequence)
+        return self._by_matches(pool, learners, sequence) if due else {}
 
     def _exactly(self, due: bool, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
         if self.config.average == "advantage_sequence":
@@ -84,4 +97,16 @@ class Judge:
         self._average.add(strategy, pair[0].iteration + 1.0)
 
     def _by_matches(self, pool: Pool, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
-        return {}
+        """Matches of the average strategy against the config's opponents."""
+        if self.config.average == "strategy_network":
+            with learners["strategy"].model.reading() as module:
+                state = module.state_dict()
+            agent = Agent(self.game, self.config, [[(1.0, lambda: state)]] * 2, "strategy", self._factory)
+        else:
+            agent = Agent(self.game, self.config, sequence_sources(sequence), "advantage", self._factory)
+        games = self.config.evaluation.games
+        return {
+            "matches": [
+                play_match(self.game, agent, opponent, games, self.config.seed, pool) for opponent in self._opponents
+            ]
+        }
