@@ -42,9 +42,11 @@ def _threads(text: str) -> int:
     return int(text)
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 30:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {1 << 30}")
+def _games(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 2 <= int(text) <= 1 << 30 or int(text) % 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} games cannot be played, each deal being played twice; give an even number from 2 to {1 << 30}"
+        )
     return int(text)
 
 
@@ -88,7 +90,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     evaluate = add("eval", "judge an agent: exactly in small games, and in matches")
     evaluate.add_argument("run", metavar="RUN", help=RUN_HELP)
     evaluate.add_argument("--opponent", metavar="NAME", action="append", default=[], help="may be repeated")
-    evaluate.add_argument("--games", metavar="N", type=_count, help="games against each opponent")
+    evaluate.add_argument("--games", metavar="N", type=_games, default=1000, help="games against each opponent")
     evaluate.add_argument("--threads", metavar="N", type=_threads, help="worker threads")
     evaluate.add_argument("--seed", metavar="S", type=_seed, default=0, help="seed of the deals (default 0)")
 

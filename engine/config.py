@@ -276,6 +276,7 @@ class Config(_Section):
             names = ", ".join(game.parameters) or "none"
             yield f"game.{min(strange)} is no parameter of {self.game.name}; its parameters: {names}."
             return
+        yield from self._unplayable(game)
         length = game.max_game_length()
         if self.algorithm == "external_sampling" and (length is None or length > LONGEST_EXTERNAL):
             lasts = "may last for ever" if length is None else f"can last {length} decisions"
@@ -284,6 +285,21 @@ class Config(_Section):
                 f"whose cost grows with every action to the power of the decisions, is limited to {LONGEST_EXTERNAL}; "
                 'set algorithm = "outcome_sampling".'
             )
+
+    def _unplayable(self, game: Any) -> Iterable[str]:
+        """One sentence for each reason why matches against the opponents cannot be played."""
+        if self.evaluation.games % 2:
+            yield (
+                f"evaluation.games is {self.evaluation.games}, but each deal is played twice with seats swapped; set "
+                "an even number."
+            )
+        for opponent in self.evaluation.opponents:
+            from pyx.bots import make_bot
+
+            try:
+                make_bot(opponent).check(game)
+            except ValueError as error:
+                yield f"evaluation.opponents: {error}."
 
 
 def default_block(count: int) -> int:
