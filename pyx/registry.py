@@ -19,6 +19,12 @@ def load_game(name, **parameters):
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(f"no game is called {name!r}; {hint}there are: {', '.join(GAMES)}")
     try:
-        return GAMES[name](**parameters)
+        game = GAMES[name](**parameters)
     except TypeError as error:
         raise ValueError(f"{name} was given parameters it does not have: {error}") from error
+    # A __cinit__ without arguments takes any and ignores them.
+    unknown = [key for key in parameters if key not in game.parameters]
+    if unknown:
+        has = f"its parameters are: {', '.join(game.parameters)}" if game.parameters else "it has none"
+        raise ValueError(f"{name} was given parameters it does not have: {', '.join(unknown)}; {has}")
+    return game
