@@ -16,6 +16,9 @@ Result = TypeVar("Result")
 # thread is handled too. Results do not wait for it: whoever ends the last job wakes the caller.
 _LOOK_UP = 0.1
 
+# An idle worker looks up this often, in seconds, so that a pool left open does not keep the process.
+_LOOK_UP_IDLE = 1.0
+
 
 class Stopped(Exception):
     """Raised inside a job that was asked to stop, and by `Run.result` when `Pool.stop` ended the run."""
@@ -144,7 +147,9 @@ class Pool:
         it waits, the same happens and the interrupt goes on once the jobs in progress have ended. No thread
         outlives the block.
     Does not guarantee: which thread runs which job, nor that a long job ends early: it has to poll
-        `stopping`. Grad mode and inference mode are per thread and left to the jobs.
+        `stopping`. Grad mode and inference mode are per thread and left to the jobs. An interrupt that comes
+        at the jump back of a `while` loop written right inside the `with` block is not seen by that block,
+        nor by any other handler of that function (CPython 3.13): put such a loop into a function of its own.
     """
 
     def __init__(self, threads: int, *, initialise: Callable[[], object] | None = None) -> None:
@@ -271,6 +276,15 @@ class Pool:
             self._ready.put(failure)
             return
         self._ready.put(None)
-        while (run := self._inbox.get()) is not None:
+        while (run := self._next_run()) is not None:
             run.work()
             del run  # an idle worker keeps no job, result or exception alive
+
+    def _next_run(self) -> Run | None:
+        """The next run to work on; None when the pool is closed, or left open by a main thread that ended."""
+        while threading.main_thread().is_alive():
+            try:
+                return self._inbox.get(timeout=_LOOK_UP_IDLE)
+            except Empty:
+                pass
+        return None

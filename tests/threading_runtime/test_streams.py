@@ -117,7 +117,7 @@ def test_each_worker_has_a_stream_of_its_own():
     together = threading.Barrier(4)
 
     def stream(_):
-        together.wait(10)
+        together.wait(60)
         return torch.cuda.current_stream().cuda_stream
 
     with Pool(4, initialise=lambda: use_own_stream("cuda")) as pool:

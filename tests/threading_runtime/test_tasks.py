@@ -118,7 +118,7 @@ def test_no_thread_idles_while_a_shard_is_available(threads):
         steps, shards = 30, threads
 
         def shard(self, step, index):
-            together.wait(10)  # passes only when every thread runs a shard of this step
+            together.wait(60)  # passes only when every thread runs a shard of this step
 
         def finish(self, step):
             pass
@@ -164,7 +164,7 @@ def test_ctrl_c_ends_the_chains_within_a_second(threads):
             pass
 
     def interrupt():
-        begun.wait(10)
+        begun.wait(60)
         time.sleep(0.02)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)

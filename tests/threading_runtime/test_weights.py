@@ -86,7 +86,7 @@ def test_the_same_schedule_tears_without_the_lock():
         half_written, seen = threading.Event(), []
 
         def read(model=model, module=module, guarded=guarded, half_written=half_written, seen=seen):
-            half_written.wait(10)
+            half_written.wait(60)
             if guarded:
                 with model.reading() as inside:
                     seen.append(inside())
@@ -95,7 +95,7 @@ def test_the_same_schedule_tears_without_the_lock():
 
         def hand_over(half_written=half_written, guarded=guarded, seen=seen):
             half_written.set()
-            deadline = time.monotonic() + (0.05 if guarded else 10)
+            deadline = time.monotonic() + (0.05 if guarded else 60)
             while not seen and time.monotonic() < deadline:
                 time.sleep(0.001)
 
@@ -181,7 +181,7 @@ def test_readers_do_not_wait_for_each_other():
 
     def read(_):
         with model.reading():
-            together.wait(10)
+            together.wait(60)
 
     with Pool(4) as pool:
         pool.map(read, range(8))
