@@ -295,13 +295,16 @@ class OutcomeSampling(MonteCarloCFR):
 # -- the game's value --------------------------------------------------------------------------------
 
 
-def linear_program_value(tree: GameTree) -> float:
+def linear_program_value(tree: GameTree, terminals: np.ndarray | None = None) -> float:
     """What player 0 wins when both play an equilibrium, by the sequence form's linear program.
+
+    terminals: tree.terminals with other weights, for a game that differs in its payoffs only.
 
     Koller, Megiddo, von Stengel 1996: maximise the root value q_0 over player 0's plans x and player 1's
     information set values q, where at no sequence of player 1 is more to be had than q says. A player's
     sequences are numbered from 1, 0 being the empty one.
     """
+    ends = tree.terminals if terminals is None else terminals
     number = [{-1: 0}, {-1: 0}]
     constraints = [[(0, 0, 1.0)], [(0, 0, 1.0)]]  # (row, sequence, coefficient): row 0 fixes the empty sequence
     rows = [1, 1]
@@ -319,7 +322,7 @@ def linear_program_value(tree: GameTree) -> float:
     plans = matrix(constraints[0], (rows[0], len(number[0])))
     values = matrix(constraints[1], (rows[1], len(number[1])))
     payoffs = matrix(
-        [(number[0][last0], number[1][last1], weight) for _, last0, last1, weight in tree.terminals.tolist()],
+        [(number[0][last0], number[1][last1], weight) for _, last0, last1, weight in ends.tolist()],
         (len(number[0]), len(number[1])),
     )
     one = np.zeros(rows[0])
