@@ -3,11 +3,13 @@ import difflib
 
 from pyx.kuhn import Kuhn
 from pyx.leduc import Leduc
+from pyx.liars_dice import LiarsDice
 from pyx.lost_cities import LostCities
 
 GAMES = {
     "kuhn": Kuhn,
     "leduc": Leduc,
+    "liars_dice": LiarsDice,
     "lost_cities": LostCities,
 }
 

@@ -1,0 +1,6 @@
+"""Liar's Dice: declarations."""
+from pyx.game cimport Game
+
+
+cdef class LiarsDice(Game):
+    pass
