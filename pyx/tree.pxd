@@ -34,6 +34,13 @@ ctypedef struct Infoset:
     int32_t node            # one history of it
 
 
+# A place of the trie's hash table: `parent` and then `sight` is `child`.
+ctypedef struct Edge:
+    int32_t parent          # -1 marks a free place
+    int32_t child
+    uint64_t sight
+
+
 cdef class GameTree:
     cdef readonly Game game
     cdef readonly int max_legal
@@ -71,10 +78,8 @@ cdef class Builder:
     cdef Infoset[::1] infoset
     cdef uint8_t[:, ::1] row
     cdef Output[:, ::1] output
-    # A trie of what each player saw: (trie node, sight) -> trie node by open addressing.
-    cdef int32_t[::1] trie_parent       # -1 marks a free place
-    cdef uint64_t[::1] trie_sight
-    cdef int32_t[::1] trie_child
+    # A trie of what each player saw, its edges by open addressing.
+    cdef Edge[::1] edge                 # a power of two of them
     cdef int32_t[::1] trie_infoset      # by trie node; -1 until the player decides there
     # Nodes to expand, each a Pending and a state.
     cdef uint8_t[::1] stack

@@ -13,6 +13,7 @@ NODE = np.dtype([("player", np.int32), ("infoset", np.int32), ("parent", np.int3
 TERMINAL_HISTORY = np.dtype([("node", np.int32), ("last0", np.int32), ("last1", np.int32), ("weight", np.float64)],
                             align=True)
 INFOSET = np.dtype([("player", np.int32), ("n_legal", np.int32), ("parent", np.int32), ("node", np.int32)])
+EDGE = np.dtype([("parent", np.int32), ("child", np.int32), ("sight", np.uint64)])
 cdef Output[1] _one_output
 OUTPUT = np.asarray(<Output[:1]>_one_output).dtype     # follows types.pxd
 
@@ -54,6 +55,12 @@ def _longer(array):
     return longer
 
 
+def _free_edges(size):
+    edges = np.empty(size, EDGE)
+    edges["parent"] = -1
+    return edges
+
+
 cdef class Builder:
     """One depth-first walk over a game.
 
@@ -71,9 +78,7 @@ cdef class Builder:
         self.row = np.empty((room, game.row_bytes), np.uint8)
         self.output = np.zeros((room, game.max_legal), OUTPUT)
         size = 1 << (8 * self.widest).bit_length()
-        self.trie_parent = np.full(size, -1, np.int32)
-        self.trie_sight = np.empty(size, np.uint64)
-        self.trie_child = np.empty(size, np.int32)
+        self.edge = _free_edges(size)
         self.trie_infoset = np.full(size, -1, np.int32)
         self.entry_bytes = sizeof(Pending) + game.state_bytes
         self.stack = np.empty(2 * (self.widest + 1) * self.entry_bytes, np.uint8)
@@ -109,19 +114,20 @@ cdef class Builder:
 
     cdef int32_t after(self, int32_t parent, uint64_t sight) noexcept nogil:
         """The trie node of `parent` and then `sight`."""
-        cdef uint64_t mask = self.trie_parent.shape[0] - 1, place
+        cdef uint64_t mask = self.edge.shape[0] - 1, place
+        cdef Edge* edge
         if sight == 0:
             return parent
         place = hashed(parent, sight) & mask
-        while self.trie_parent[place] >= 0:
-            if self.trie_parent[place] == parent and self.trie_sight[place] == sight:
-                return self.trie_child[place]
+        while True:
+            edge = &self.edge[place]
+            if edge.parent < 0:
+                edge[0] = Edge(parent, self.n_trie, sight)
+                self.n_trie += 1
+                return edge.child
+            if edge.parent == parent and edge.sight == sight:
+                return edge.child
             place = (place + 1) & mask
-        self.trie_parent[place] = parent
-        self.trie_sight[place] = sight
-        self.trie_child[place] = self.n_trie
-        self.n_trie += 1
-        return self.n_trie - 1
 
     cdef int expand(self, int limit) noexcept nogil:
         """Expand nodes until none is left, or room runs out, or the game is at fault: says which."""
@@ -140,7 +146,7 @@ cdef class Builder:
                 return GROW_TERMINALS
             if self.n_infosets == self.infoset.shape[0]:
                 return GROW_INFOSETS
-            if 2 * (self.n_trie + 2 * self.widest) > self.trie_parent.shape[0]:
+            if 3 * <int64_t>(self.n_trie + 2 * self.widest) > 2 * self.edge.shape[0]:
                 return GROW_TRIE
             if self.stack_used + self.widest * self.entry_bytes > self.stack.shape[0]:
                 return GROW_STACK
@@ -213,26 +219,22 @@ cdef class Builder:
             self.row = _longer(np.asarray(self.row))
             self.output = _longer(np.asarray(self.output))
         else:
-            self._rehash(self.trie_parent, self.trie_sight, self.trie_child, self.trie_infoset)
+            longer = np.full(2 * self.edge.shape[0], -1, np.int32)
+            longer[:self.n_trie] = np.asarray(self.trie_infoset)[:self.n_trie]
+            self.trie_infoset = longer
+            self._rehash(self.edge)
 
-    def _rehash(self, const int32_t[::1] parent, const uint64_t[::1] sight, const int32_t[::1] child,
-                const int32_t[::1] infoset):
-        cdef Py_ssize_t i, size = 2 * parent.shape[0]
-        cdef uint64_t mask = size - 1, place
-        self.trie_parent = np.full(size, -1, np.int32)
-        self.trie_sight = np.empty(size, np.uint64)
-        self.trie_child = np.empty(size, np.int32)
-        self.trie_infoset = np.full(size, -1, np.int32)
+    def _rehash(self, const Edge[::1] edges):
+        cdef Py_ssize_t i
+        cdef uint64_t mask = 2 * edges.shape[0] - 1, place
+        self.edge = _free_edges(2 * edges.shape[0])
         with nogil:
-            for i in range(parent.shape[0]):
-                self.trie_infoset[i] = infoset[i]
-                if parent[i] >= 0:
-                    place = hashed(parent[i], sight[i]) & mask
-                    while self.trie_parent[place] >= 0:
+            for i in range(edges.shape[0]):
+                if edges[i].parent >= 0:
+                    place = hashed(edges[i].parent, edges[i].sight) & mask
+                    while self.edge[place].parent >= 0:
                         place = (place + 1) & mask
-                    self.trie_parent[place] = parent[i]
-                    self.trie_sight[place] = sight[i]
-                    self.trie_child[place] = child[i]
+                    self.edge[place] = edges[i]
 
     def path(self):
         """Actions and chance outcomes to the node expanded last."""
