@@ -84,10 +84,10 @@ class Judge:
             return evaluate_strategy(self._tree, self._average.strategy()) if due else {}
         if not due:
             return {}
-        network = self._players[0]
-        with learners["strategy"].model.reading() as module:
-            network.publish(module)
-        return evaluate_strategy(self._tree, strategy_of_network(self._tree, network, "strategy"))
+        for player in self._players:
+            with learners["strategy"].model.reading() as module:
+                player.publish(module)
+        return evaluate_strategy(self._tree, strategy_of_network(self._tree, self._players, "strategy"))
 
     def _count(self, pair: list) -> None:
         """Add one iteration's strategies to the exact average: weight 1 for the first, t + 1 after iteration t."""
