@@ -182,9 +182,7 @@ def cfr_plus(tree: GameTree) -> TabularCFR:
 
 def discounted_cfr(tree: GameTree, alpha: float = 1.5, beta: float = 0.0, gamma: float = 2.0) -> TabularCFR:
     """Brown and Sandholm 2019."""
-    return TabularCFR(
-        tree, lambda t: (t**alpha / (t**alpha + 1), t**beta / (t**beta + 1)), lambda t: float(t) ** gamma
-    )
+    return TabularCFR(tree, lambda t: (t**alpha / (t**alpha + 1), t**beta / (t**beta + 1)), lambda t: float(t) ** gamma)
 
 
 def linear_cfr(tree: GameTree) -> TabularCFR:
