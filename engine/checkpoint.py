@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -174,15 +175,15 @@ class CheckpointStore:
     def _write(self, boundary: Boundary, marks: Mapping[str, Mark], target: Path) -> None:
         assert self.folder is not None
         memories, networks = self.folder / "memories", self.folder / "networks"
-        for folder in (memories, networks):
-            folder.mkdir(parents=True, exist_ok=True)
+        memories.mkdir(parents=True, exist_ok=True)
         for name, journal in self._journals.items():
             journal.write(marks[name])
-        for sequence in boundary.sequence.values():
-            for past in sequence:
-                past.write()
         sync(memories)
-        sync(networks)
+        if boundary.sequence:
+            networks.mkdir(exist_ok=True)
+            for past in itertools.chain(*boundary.sequence.values()):
+                past.write()
+            sync(networks)
         state = _dump({"networks": boundary.networks, "optimizers": boundary.optimizers})
         manifest = {
             "format": FORMAT,
@@ -235,8 +236,10 @@ class CheckpointStore:
         """
         if self.folder is None or not self.folder.is_dir():
             return None
-        for rest in [*self.folder.glob(".*.tmp"), *self.folder.glob("*/.*.tmp")]:
-            shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+        for rest in self.folder.glob(".*.tmp"):
+            shutil.rmtree(rest)
+        for rest in self.folder.glob("*/.*.tmp"):
+            rest.unlink()
 
         def read(folder: Path) -> Any:
             boundary, manifest = _read(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,13 @@ def train(args: argparse.Namespace) -> int:
         with folder:
             say(f"run: {folder.path}")
             try:
-                with Display(folder.config, sys.stderr) as display:
+                with Display(folder.config, sys.stderr) as display, ExitStack() as stack:
                     watchers = [display.show]
                     if args.tensorboard:
                         from engine.tensorboard import TensorBoard
 
-                        watchers.append(TensorBoard(folder.path / "tensorboard").show)
+                        board = stack.enter_context(closing(TensorBoard(folder.path / "tensorboard")))
+                        watchers.append(board.show)
                     trainer = _started(folder, args.resume, watchers, Trainer)
                     metrics = trainer.run()
             except KeyboardInterrupt:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from engine import hardware
@@ -110,9 +112,13 @@ def examine() -> dict[str, Any]:
     import torch
 
     keep_gil_off()
+    for name in IMPORTED:
+        with suppress(ImportError):
+            importlib.import_module(name)
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])
     on = gil_enabled()
-    culprits = gil_enabled_by()
+    # The import that did it has happened; a fresh process tells which it was.
+    culprits = gil_enabled_by() if on else []
     cuda = hardware.cuda_devices() > 0
     bf16 = hardware.device_has_bf16("cuda" if cuda else "cpu")
     return {

@@ -39,7 +39,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove what `create` wrote: nothing was started after all."""
-        for name in (".lock", "run.json", "config.toml"):
+        for name in (".lock", "run.json", "config.toml", ".config.toml.tmp"):
             (self.path / name).unlink(missing_ok=True)
         if self._new and not any(self.path.iterdir()):
             self.path.rmdir()

@@ -10,7 +10,7 @@ from engine.errors import BadInput
 
 
 class TensorBoard:
-    """Writes event files to a folder. Owned by: the trainer's thread."""
+    """Writes event files to a folder, every two minutes and at the end. Owned by: the trainer's thread."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -29,4 +29,7 @@ class TensorBoard:
         for match in metrics.get("matches") or []:
             self._writer.add_scalar(f"win_rate/{match['opponent']}", match["win_rate"], metrics["iteration"])
             self._writer.add_scalar(f"score_mean/{match['opponent']}", match["score_mean"], metrics["iteration"])
-        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what waits. May be repeated."""
+        self._writer.close()

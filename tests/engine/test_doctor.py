@@ -1,0 +1,58 @@
+"""The doctor: what it finds, and whom it names."""
+
+import importlib.metadata
+
+import pytest
+
+from engine import doctor, hardware
+from threading_runtime.gil import free_threaded_build
+
+
+@pytest.mark.skipif(not free_threaded_build(), reason="this Python has the GIL always")
+def test_what_switched_the_gil_on_is_named(monkeypatch):
+    """The optimizer's import of triton, once it is not prevented."""
+    try:
+        importlib.metadata.distribution("triton")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("triton is not installed")
+    unprevented = doctor._PROBE.replace("\nkeep_gil_off()\n", "\n")
+    assert unprevented != doctor._PROBE
+    monkeypatch.setattr(doctor, "_PROBE", unprevented)
+    monkeypatch.setattr(doctor, "IMPORTED", ("numpy", "torch"))
+    assert "triton" in " ".join(doctor.gil_enabled_by())
+
+
+def test_no_module_is_named_where_the_gil_is_always_on(monkeypatch):
+    monkeypatch.setattr(doctor, "free_threaded_build", lambda: False)
+    assert doctor.gil_enabled_by() == []
+
+
+def test_advice(monkeypatch):
+    monkeypatch.setattr(doctor, "free_threaded_build", lambda: False)
+    assert "built with the GIL" in doctor._advice(True, [], True)[0]
+    monkeypatch.setattr(doctor, "free_threaded_build", lambda: True)
+    monkeypatch.setattr(doctor, "gil_forced", lambda: False)
+    assert "switched on by spoiler" in doctor._advice(True, ["spoiler"], True)[0]
+    assert doctor._advice(False, [], True) == ["Nothing is in the way."]
+    assert "float32" in doctor._advice(False, [], False)[0]
+    monkeypatch.setattr(doctor, "gil_forced", lambda: True)
+    assert "unset PYTHON_GIL" in doctor._advice(True, [], True)[0]
+
+
+def test_notice_on_a_build_that_always_has_the_gil(monkeypatch):
+    monkeypatch.setattr(doctor, "gil_enabled", lambda: True)
+    monkeypatch.setattr(doctor, "free_threaded_build", lambda: False)
+    notices = []
+    doctor.refuse_gil(False, notices.append)
+    assert len(notices) == 1 and "has the GIL" in notices[0]
+
+
+def test_processor_is_read_from_the_system(tmp_path, monkeypatch):
+    assert hardware._cpuinfo(str(tmp_path / "nope")) == {}
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor : 0\nmodel name : A Processor\nflags : fpu avx512_bf16\n\nprocessor : 1\n")
+    fields = hardware._cpuinfo(str(path))
+    monkeypatch.setattr(hardware, "_cpuinfo", lambda: fields)
+    assert hardware.processor() == "A Processor" and hardware.cpu_has_bf16()
+    monkeypatch.setattr(hardware, "_cpuinfo", lambda: {})
+    assert hardware.processor() and not hardware.cpu_has_bf16()
