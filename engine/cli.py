@@ -152,5 +152,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # Whoever read the output has gone; Python would complain again when it flushes at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 1

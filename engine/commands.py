@@ -43,7 +43,7 @@ def train(args: argparse.Namespace) -> int:
             say(f"run: {folder.path}")
             try:
                 with Display(folder.config, sys.stderr) as display, ExitStack() as stack:
-                    watchers = [display.show]
+                    watchers: list[Callable[[dict], object]] = [display.show]
                     if args.tensorboard:
                         from engine.tensorboard import TensorBoard
 

@@ -29,12 +29,12 @@ LARGEST_FILE = 1 << 20
 
 
 def _whole(default: int | None, low: int, high: int, meaning: str) -> Any:
-    rule = {"rule": f"a whole number from {low} to {high}"}
+    rule: dict[str, Any] = {"rule": f"a whole number from {low} to {high}"}
     return Field(default, ge=low, le=high, description=meaning, json_schema_extra=rule)
 
 
 def _number(default: float, low: float, high: float, meaning: str) -> Any:
-    rule = {"rule": f"a number from {low:g} to {high:g}"}
+    rule: dict[str, Any] = {"rule": f"a number from {low:g} to {high:g}"}
     return Field(default, ge=low, le=high, allow_inf_nan=False, description=meaning, json_schema_extra=rule)
 
 

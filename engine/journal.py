@@ -133,8 +133,8 @@ class Journal:
         slots = _slots(entries)
         newest = len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]
         # One array now stands for all; it is the last of those counted.
-        entries = [entries[np.sort(newest)]]
-        self._disk = _Disk(disk.generation, disk.base, disk.journal, disk.hasher, self._count - 1, entries)
+        bounded = [entries[np.sort(newest)]]
+        self._disk = _Disk(disk.generation, disk.base, disk.journal, disk.hasher, self._count - 1, bounded)
 
     def write(self, mark: Mark) -> None:
         """Append the entries recorded up to `mark`, flushed to the disk; make a new base where that is due."""
