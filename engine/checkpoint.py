@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from engine.config import MAY_CHANGE
 from engine.digests import as_bfloat16, canonical, digest
 from engine.errors import CheckpointError
 from engine.journal import COMPACT_ABOVE, Extent, Journal, Mark, sync, verify
@@ -44,7 +45,7 @@ class Boundary:
 
     networks, optimizers: name -> state_dict. totals: what metrics count over the run, as JSON has it.
     sequence: name -> past networks by iteration; memories: name -> seen, size, digest; both filled in by the store.
-    config: the settings by dotted key, as given to the store.
+    config: the settings by dotted key, as given to the store, but for those that may change when a run goes on.
     """
 
     iteration: int
@@ -115,7 +116,7 @@ class CheckpointStore:
         self.keep = keep
         self.saved_iteration: int | None = None
         self.sequence: dict[str, list[PastNetwork]] = {}
-        self._config = dict(config or {})
+        self._config = {key: value for key, value in (config or {}).items() if key not in MAY_CHANGE}
         self._notify = notify or (lambda text: print(text, file=sys.stderr))
         memory_folder = self.folder and self.folder / "memories"
         self._journals = {
@@ -137,12 +138,25 @@ class CheckpointStore:
         self.sequence.setdefault(name, []).append(past)
         return past
 
+    def digest(self, boundary: Boundary) -> str:
+        """What `complete` will return for the same boundary. Changes nothing.
+
+        For a line of metrics that has to be written before `complete`: a line too many is cut off by a resumed run,
+        a line that was never written is lost.
+        """
+        return digest(boundary.iteration, self._memories(self._next_marks()), boundary.networks, boundary.optimizers)
+
+    def _next_marks(self) -> dict[str, Mark]:
+        return {name: journal.next_mark() for name, journal in self._journals.items()}
+
+    @staticmethod
+    def _memories(marks: Mapping[str, Mark]) -> dict[str, dict[str, Any]]:
+        return {name: {"seen": mark.seen, "size": mark.size, "digest": mark.digest} for name, mark in marks.items()}
+
     def complete(self, boundary: Boundary) -> str:
         """An iteration is complete: its digest. The boundary becomes what `save` writes; weights are copied."""
-        marks = {name: journal.next_mark() for name, journal in self._journals.items()}
-        boundary.memories = {
-            name: {"seen": mark.seen, "size": mark.size, "digest": mark.digest} for name, mark in marks.items()
-        }
+        marks = self._next_marks()
+        boundary.memories = self._memories(marks)
         boundary.sequence = {name: list(past) for name, past in self.sequence.items()}
         boundary.config = self._config
         if self.folder is not None:

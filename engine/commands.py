@@ -27,7 +27,7 @@ def train(args: argparse.Namespace) -> int:
     from engine.runs import RunFolder
     from engine.trainer import Trainer
 
-    doctor.refuse_gil(args.allow_gil, say)
+    notice = doctor.gil_notice(args.allow_gil)
     overrides = list(args.set)
     overrides += [f"{key}={value}" for key in ("threads", "workers", "device") if (value := getattr(args, key))]
     with Interrupts() as interrupts:
@@ -41,6 +41,8 @@ def train(args: argparse.Namespace) -> int:
             return interrupts.status
         with folder:
             say(f"run: {folder.path}")
+            if notice:
+                say(notice)
             try:
                 with Display(folder.config, sys.stderr) as display, ExitStack() as stack:
                     watchers: list[Callable[[dict], object]] = [display.show]

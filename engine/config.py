@@ -24,6 +24,9 @@ NOT_BUILT = {
     "workers": ("processes-pickle", "processes-shared-memory"),
 }
 
+# What may change when a run goes on, iterations only upwards; no bit of a checkpoint depends on it.
+MAY_CHANGE = ("threads", "workers", "iterations")
+
 MAX_BLOCKS = 1 << 20
 LARGEST_FILE = 1 << 20
 
@@ -271,10 +274,6 @@ class Config(_Section):
             game = self.load_game()
         except (ValueError, TypeError, OverflowError, MemoryError) as error:
             yield f"game: {error}"
-            return
-        if strange := self.game.parameters.keys() - game.parameters.keys():
-            names = ", ".join(game.parameters) or "none"
-            yield f"game.{min(strange)} is no parameter of {self.game.name}; its parameters: {names}."
             return
         yield from self._unplayable(game)
         length = game.max_game_length()

@@ -8,7 +8,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -82,19 +81,20 @@ def gil_forced() -> bool:
     return os.environ.get("PYTHON_GIL") == "1" or sys._xoptions.get("gil") == "1"
 
 
-def refuse_gil(allowed: bool, notice: Callable[[str], None]) -> None:
-    """BadInput when the GIL is on although this Python could do without; a notice on one that could not."""
+def gil_notice(allowed: bool) -> str:
+    """A sentence where threads will take turns, else nothing. BadInput where that is neither due nor `allowed`."""
     if not gil_enabled():
-        return
+        return ""
     if not free_threaded_build():
-        notice(
+        return (
             "this Python has the GIL, so threads take turns in Python code; a free-threaded 3.13t or 3.14t would not."
         )
-    elif not allowed:
+    if not allowed:
         reason = "the environment asks for it" if gil_forced() else f"switched on by {_names(gil_enabled_by())}"
         raise BadInput(
             f"the GIL is on ({reason}), so threads would take turns; {_remedy()}, or give --allow-gil to train so."
         )
+    return "the GIL is on, as allowed: threads take turns."
 
 
 def _names(modules: list[str]) -> str:

@@ -11,11 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from engine.checkpoint import list_checkpoints, read_checkpoint
-from engine.config import Config, changes
+from engine.config import MAY_CHANGE, Config, changes
 from engine.errors import ConfigError, RunError
-
-# What may change when a run goes on; iterations only upwards.
-MAY_CHANGE = ("threads", "workers", "iterations")
 
 
 class RunFolder:

@@ -64,7 +64,8 @@ class Toy:
             self.network(torch.full((1, 3), 1.0 + iteration)).square().sum().add(self.network.weight.sum()).backward()
             self.optimizer.step()
             self.store.add_network("advantage0", iteration, self.network.state_dict())
-            digests.append(self.store.complete(self.boundary(iteration)))
+            digests.append(self.store.digest(self.boundary(iteration)))
+            assert self.store.complete(self.boundary(iteration)) == digests[-1]
             self.iteration = iteration
         return digests
 

@@ -206,7 +206,7 @@ def test_train_refuses_a_gil_that_was_switched_on(freecfr, tmp_path, monkeypatch
     extra = ["--allow-gil"] if allowed else []
     status, out, err = freecfr("train", SMOKE, "--run", tmp_path / "run", "--set", "iterations=1", *QUICK, *extra)
     if allowed:
-        assert status == 0
+        assert status == 0 and "the GIL is on, as allowed" in err
     else:
         assert status == 2 and not (tmp_path / "run").exists() and "--allow-gil" in err
         assert ("unset PYTHON_GIL" if forced else "switched on by spoiler") in err
@@ -244,7 +244,7 @@ def test_an_interrupted_run_names_its_boundary_and_goes_on(freecfr, tmp_path, nu
     command = err.strip().splitlines()[-1]
     assert command == f"go on with: freecfr train {run}/config.toml --run {run} --resume"
     lines = read_metrics(run / "metrics.jsonl")
-    assert lines[-1]["iteration"] in (iteration, iteration - 1)
+    assert iteration <= lines[-1]["iteration"] <= iteration + 1
 
     own = run / "config.toml"
     own.write_text(own.read_text().replace("iterations = 100000", f"iterations = {iteration + 2}"))

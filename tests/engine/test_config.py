@@ -158,7 +158,7 @@ def test_overrides_reach_the_game():
         ("average=mean", "average is 'mean', but must be one of 'strategy_network', 'advantage_sequence'"),
         ("game.name=khun", "no game is called 'khun'; did you mean 'kuhn'?"),
         ("game.name=3", "game.name is 3, but must be a game's name in quotes"),
-        ("game.colours=3", "game.colours is no parameter of kuhn"),
+        ("game.colours=3", "colours"),
         ("evaluation.games=5", "evaluation.games is 5, but each deal is played twice"),
         ("evaluation.opponents=random", "evaluation.opponents is 'random', but must be a list of names"),
         ("evaluation.opponents=['opener']", "opener plays lost_cities, not kuhn"),

@@ -42,9 +42,9 @@ def test_advice(monkeypatch):
 def test_notice_on_a_build_that_always_has_the_gil(monkeypatch):
     monkeypatch.setattr(doctor, "gil_enabled", lambda: True)
     monkeypatch.setattr(doctor, "free_threaded_build", lambda: False)
-    notices = []
-    doctor.refuse_gil(False, notices.append)
-    assert len(notices) == 1 and "has the GIL" in notices[0]
+    assert "has the GIL" in doctor.gil_notice(False)
+    monkeypatch.setattr(doctor, "gil_enabled", lambda: False)
+    assert doctor.gil_notice(False) == ""
 
 
 def test_processor_is_read_from_the_system(tmp_path, monkeypatch):
