@@ -13,12 +13,12 @@ from engine.checkpoint import Boundary, PastNetwork, read_checkpoint
 from engine.config import Config
 from engine.config_text import nest
 from engine.evaluation import AverageStrategy, Strategy, strategy_of_network
-from engine.networks import Factory, PublishedNetwork, default_factory, make_network
+from engine.inference import PublishedNetwork
+from engine.networks import Factory, default_factory, make_network
 from pyx.cfr_math import strategy_of
 from pyx.game import Game, State
 from pyx.rng import Stream
 from pyx.tree import GameTree
-
 
 # Networks of a sequence that are kept ready, in bytes of float32 weights; the rest is read again when needed.
 KEPT_BYTES = 1 << 28

@@ -10,8 +10,9 @@ import torch
 from engine.agent import Agent, sequence_sources
 from engine.config import Config
 from engine.evaluation import AverageStrategy, evaluate_strategy, strategy_of_network
+from engine.inference import PublishedNetwork
 from engine.matches import play_match
-from engine.networks import Factory, PublishedNetwork, make_network
+from engine.networks import Factory, make_network
 from pyx.bots import Bot, make_bot
 from pyx.game import Game
 from pyx.tree import GameTree

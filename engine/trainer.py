@@ -14,11 +14,12 @@ import torch
 from engine.checkpoint import Boundary, CheckpointStore
 from engine.collect import Collected, collect
 from engine.config import Config
+from engine.inference import PublishedNetwork
 from engine.judge import Judge
 from engine.learner import Learner
 from engine.memory import Memory
 from engine.metrics import MetricsLog
-from engine.networks import Factory, PublishedNetwork, default_factory, make_network
+from engine.networks import Factory, default_factory, make_network
 from pyx.encoding import RecordLayout
 from threading_runtime.gil import gil_enabled, keep_gil_off
 from threading_runtime.pool import Pool
