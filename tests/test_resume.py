@@ -1,0 +1,109 @@
+"""The promise of exact resumption: however often a run was killed, its end has the bits of one that never was."""
+
+import itertools
+import random
+import signal
+import time
+
+import pytest
+
+from engine.digests import digest
+from engine.metrics import read_metrics
+from engine.trainer import Trainer, train
+from tests.commands import Command, freecfr
+from tests.runs import comparable, settings
+
+# Small runs that between them use both samplings and both averages.
+RUNS = ["kuhn", "leduc"]
+EVALUATED = {"nash_conv", "exploitability", "game_value", "exact"}
+
+
+def written(folder, name, **changes):
+    """A run's settings, and the file that has them. Checkpoints are rarer than iterations: work is done again too."""
+    config = settings(name, **{"checkpoint": {"every": 2, "keep": 2}, **changes})
+    path = folder / "config.toml"
+    path.write_text(config.to_toml())
+    return path, config
+
+
+def contents(run, config):
+    """All that a finished run left on disk and that must not depend on how often it was interrupted."""
+    trainer = Trainer(config, run_dir=run, resume=True)
+    assert trainer.iteration == config.iterations
+    memories = {name: (memory.seen, memory.rows[: memory.size].tobytes()) for name, memory in trainer.memories.items()}
+    weights = {}
+    for name, learner in trainer.learners.items():
+        with learner.model.reading() as module:
+            weights[name] = digest(module.state_dict(), learner.optimizer.state_dict())
+    past = {name: [digest(one.load()) for one in sequence] for name, sequence in trainer.store.sequence.items()}
+    return [comparable(line) for line in read_metrics(run / "metrics.jsonl")], memories, weights, past
+
+
+def reference(folder, config):
+    """The contents of a run that nothing interrupted."""
+    run = folder / "reference"
+    run.mkdir()
+    train(config, run_dir=run)
+    return contents(run, config)
+
+
+def lines(log):
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def killed_and_resumed(path, run, kills, chance):
+    """Kill a run so many times, each when a few iterations and a random share of the next have passed, or earlier."""
+    log = run / "metrics.jsonl"
+    command = Command("train", path, "--run", run)
+    for _, threads in zip(range(kills), itertools.cycle((2, 1, 3)), strict=False):
+        if chance.random() < 0.8:
+            further = lines(log) + chance.randint(1, 3)
+            command.wait_for(lambda: lines(log) >= further)  # noqa: B023
+            time.sleep(min(0.1, chance.random() * read_metrics(log)[-1]["iteration_seconds"]))
+        else:  # while it starts, or reads what it goes on from
+            command.wait_for_text("run: ")
+            time.sleep(chance.random() * 0.05)
+        command.send(signal.SIGKILL)
+        assert command.end().status == -signal.SIGKILL
+        command = Command("train", path, "--run", run, "--resume", "--threads", threads)
+    return command.end()
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path, name, kills):
+    path, config = written(tmp_path, name, iterations=10 * kills)
+    expected = reference(tmp_path, config)
+    run = tmp_path / "run"
+    ended = killed_and_resumed(path, run, kills, random.Random(20))
+    assert ended.status == 0, ended.err
+    assert [line["iteration"] for line in read_metrics(run / "metrics.jsonl")] == [*range(1, config.iterations + 1)]
+    assert contents(run, config) == expected
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_made_longer_is_a_run_that_was_that_long_from_the_start(tmp_path, name):
+    path, config = written(tmp_path, name, iterations=5)
+    expected, *rest = reference(tmp_path, config)
+    run = tmp_path / "run"
+    assert freecfr("train", path, "--run", run, "--set", "iterations=3").status == 0
+    longer = freecfr("train", path, "--run", run, "--set", "iterations=5", "--resume", "--threads", 3)
+    assert longer.status == 0, longer.err
+    metrics, *others = contents(run, config)
+    assert others == rest
+    # A run evaluates its last iteration, whichever that was.
+    for line in (metrics[2], expected[2]):
+        for key in EVALUATED:
+            line.pop(key, None)
+    assert metrics == expected
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    path, config = written(tmp_path, "kuhn")
+    run = tmp_path / "run"
+    first = freecfr("train", path, "--run", run, "--json")
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    again = freecfr("train", path, "--run", run, "--resume", "--json")
+    assert (first.status, again.status) == (0, 0), again.err
+    assert again.out == first.out
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
