@@ -7,44 +7,13 @@ import time
 
 import pytest
 
-from engine.digests import digest
 from engine.metrics import read_metrics
-from engine.trainer import Trainer, train
 from tests.commands import Command, freecfr
-from tests.runs import comparable, settings
+from tests.run_folders import contents, reference, written
 
 # Small runs that between them use both samplings and both averages.
 RUNS = ["kuhn", "leduc"]
 EVALUATED = {"nash_conv", "exploitability", "game_value", "exact"}
-
-
-def written(folder, name, **changes):
-    """A run's settings, and the file that has them. Checkpoints are rarer than iterations: work is done again too."""
-    config = settings(name, **{"checkpoint": {"every": 2, "keep": 2}, **changes})
-    path = folder / "config.toml"
-    path.write_text(config.to_toml())
-    return path, config
-
-
-def contents(run, config):
-    """All that a finished run left on disk and that must not depend on how often it was interrupted."""
-    trainer = Trainer(config, run_dir=run, resume=True)
-    assert trainer.iteration == config.iterations
-    memories = {name: (memory.seen, memory.rows[: memory.size].tobytes()) for name, memory in trainer.memories.items()}
-    weights = {}
-    for name, learner in trainer.learners.items():
-        with learner.model.reading() as module:
-            weights[name] = digest(module.state_dict(), learner.optimizer.state_dict())
-    past = {name: [digest(one.load()) for one in sequence] for name, sequence in trainer.store.sequence.items()}
-    return [comparable(line) for line in read_metrics(run / "metrics.jsonl")], memories, weights, past
-
-
-def reference(folder, config):
-    """The contents of a run that nothing interrupted."""
-    run = folder / "reference"
-    run.mkdir()
-    train(config, run_dir=run)
-    return contents(run, config)
 
 
 def lines(log):
