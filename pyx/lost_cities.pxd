@@ -54,6 +54,7 @@ cdef class LostCities(Game):
     cdef int colour_of_action[MAX_ACTIONS]   # -1 for the deck
     cdef Position opening                    # what start() copies
     cdef uint64_t hands_from[MAX_KINDS + 1][MAX_HAND + 1]   # [k][n]: hands of n cards of kinds k and above
+    cdef uint64_t wager_bits[MAX_WAGERS + 1]                # a thermometer of that many wagers, above the ranks
     cdef int depth_bits                      # of a card's depth in a pile
     cdef int block_bits                      # of a colour's block
     cdef int deck_bits                       # cards in the deck after the deal

@@ -116,6 +116,9 @@ cdef set_sizes(LostCities game):
 
 cdef set_features(LostCities game):
     cdef int width = game.ranks + game.wagers
+    cdef int wagers
+    for wagers in range(MAX_WAGERS + 1):
+        game.wager_bits[wagers] = <uint64_t>((1 << wagers) - 1) << game.ranks
     game.depth_bits = width.bit_length()
     game.block_bits = 5 * width + width * game.depth_bits + game.ranks + (game.ranks + 1) + 1
     game.ply_bits = game.deck_only_after.bit_length()
@@ -280,18 +283,22 @@ cdef inline bits128 thermometer(int count) noexcept nogil:
     return ((<bits128>1) << count) - 1
 
 
-cdef inline uint64_t bits_of(unsigned int cards, int wagers, int ranks) noexcept nogil:
+cdef inline uint64_t bits_of(LostCities game, unsigned int cards, int wagers) noexcept nogil:
     """A bit for each number of `cards` (bits by rank), then a thermometer of wagers."""
-    return cards >> 1 | <uint64_t>((1 << wagers) - 1) << ranks
+    return cards >> 1 | game.wager_bits[wagers]
 
 
 cdef inline void put(uint64_t* words, int at, bits128 bits) noexcept nogil:
     """Or `bits` into `words` from bit `at` on; may touch three words."""
     cdef uint64_t* word = words + (at >> 6)
     cdef int shift = at & 63
+    if shift == 0:                   # all blocks of the full game
+        word[0] |= <uint64_t>bits
+        word[1] |= <uint64_t>(bits >> 64)
+        return
     word[0] |= <uint64_t>(bits << shift)
-    word[1] |= <uint64_t>(bits >> 1 >> 63 - shift)
-    word[2] |= <uint64_t>(bits >> 64 >> 1 >> 63 - shift)
+    word[1] |= <uint64_t>(bits >> 64 - shift)
+    word[2] |= <uint64_t>(bits >> 64) >> 64 - shift
 
 
 cdef inline bits128 block(LostCities game, const Position* position, int player, int colour,
@@ -303,12 +310,14 @@ cdef inline bits128 block(LostCities game, const Position* position, int player,
     cdef int size = position.pile_size[colour]
     cdef uint64_t cards, pile = 0, inside = 0, top = 0
     cdef int rank, slot, depth, wagers = 0
-    cards = bits_of(position.column[player][colour], position.wagers[player][colour], ranks)
-    cards |= bits_of(position.column[other][colour], position.wagers[other][colour], ranks) << width
+    # Five fields of `width` bits, the last one first.
+    cards = bits_of(game, position.known_ranks[player][colour], position.known[player][wager])
+    cards = cards << width | bits_of(game, position.known_ranks[other][colour], position.known[other][wager])
+    cards <<= width
     if holds:
-        cards |= bits_of(position.hand_ranks[player][colour], position.hand[player][wager], ranks) << 2 * width
-    cards |= bits_of(position.known_ranks[other][colour], position.known[other][wager], ranks) << 3 * width
-    cards |= bits_of(position.known_ranks[player][colour], position.known[player][wager], ranks) << 4 * width
+        cards |= bits_of(game, position.hand_ranks[player][colour], position.hand[player][wager])
+    cards = cards << width | bits_of(game, position.column[other][colour], position.wagers[other][colour])
+    cards = cards << width | bits_of(game, position.column[player][colour], position.wagers[player][colour])
     for depth in range(1, size + 1):
         rank = position.pile[colour][size - depth]
         inside |= <uint64_t>1 << rank

@@ -55,10 +55,10 @@ cdef class Records:
         self.array = np.empty((0, layout.record_bytes), np.uint8)
 
     cdef int reserve(self, int64_t more) except -1:
-        """Room for `more` samples, so that add() never allocates."""
+        """Room for `more` samples, so that add() never allocates. What is never written costs no memory, copies do."""
         cdef uint8_t[:, ::1] view
         if self.count + more > self.room:
-            grown = np.empty((max(2 * self.room, self.count + more, 256), self.layout.record_bytes), np.uint8)
+            grown = np.empty((max(4 * self.room, self.count + more, 256), self.layout.record_bytes), np.uint8)
             grown[:self.count] = self.array[:self.count]
             view = grown
             self.array, self.data, self.room = grown, &view[0, 0], grown.shape[0]
