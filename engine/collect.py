@@ -16,10 +16,9 @@ Evaluate = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Collected:
-    """What an iteration's traversals left: per traverser its blocks' records, in block order."""
+    """What traversals left: by network, its records in block order."""
 
-    advantages: tuple[list[np.ndarray], list[np.ndarray]]  # uint8 (n, record_bytes) each
-    strategies: list[np.ndarray]
+    records: dict[str, list[np.ndarray]]  # "advantage0", "advantage1", "strategy" -> uint8 (n, record_bytes) each
     stats: TraversalStats
 
 
@@ -33,8 +32,10 @@ def run_block(block: TraversalBlock, evaluate: Sequence[Evaluate], check: Callab
     return block
 
 
-def collect(pool: Pool, game, config, evaluate: Sequence[Evaluate], iteration: int) -> Collected:
-    """Traverse for both players with the strategies that `evaluate[player]` stand for.
+def collect(
+    pool: Pool, game, config, evaluate: Sequence[Evaluate], iteration: int, traversers: Sequence[int] = (0, 1)
+) -> Collected:
+    """Traverse for these players with the strategies that `evaluate[player]` stand for.
 
     Which blocks there are depends on traversal.count and traversal.block alone, so a result is the same at any
     number of threads.
@@ -42,7 +43,7 @@ def collect(pool: Pool, game, config, evaluate: Sequence[Evaluate], iteration: i
     traversal = config.traversal
     jobs = [
         (traverser, first, min(traversal.block, traversal.count - first))
-        for traverser in (0, 1)
+        for traverser in traversers
         for first in range(0, traversal.count, traversal.block)
     ]
 
@@ -68,7 +69,10 @@ def collect(pool: Pool, game, config, evaluate: Sequence[Evaluate], iteration: i
     for block in blocks:
         stats.merge(block.stats)
     return Collected(
-        advantages=tuple([b.advantage_records() for b in blocks if b.traverser == player] for player in (0, 1)),
-        strategies=[block.strategy_records() for block in blocks],
+        records={
+            **{f"advantage{player}": [b.advantage_records() for b in blocks if b.traverser == player]
+               for player in traversers},
+            "strategy": [block.strategy_records() for block in blocks],
+        },
         stats=stats,
     )

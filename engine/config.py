@@ -160,6 +160,9 @@ class Config(_Section):
     average: Literal["strategy_network", "advantage_sequence"] = _choice(
         "strategy_network", "what plays: a network of the average strategy, or past advantage networks"
     )
+    order: Literal["alternating", "simultaneous"] = _choice(
+        "alternating", "whether player 1 traverses against what player 0 just learned, or both train at the same time"
+    )
     inference_dtype: Literal["auto", "float32", "bfloat16"] = _choice(
         "auto", "what traversals evaluate with; auto: bfloat16 where the processor has it"
     )
@@ -233,12 +236,19 @@ class Config(_Section):
         traversal, training = nested["traversal"], nested["training"]
         traversal["block"] = self.traversal.block or default_block(self.traversal.count)
         traversal["lanes"] = min(self.traversal.lanes or 256, traversal["block"])
-        training["shards"] = self.training.shards or default_shards(self.training.batch_size)
+        training["shards"] = self.training.shards or default_shards(
+            self.training.batch_size, self._products_per_sample()
+        )
         if self.inference_dtype == "auto":
             nested["inference_dtype"] = "bfloat16" if hardware.device_has_bf16(device) else "float32"
         if self.training.autocast == "auto":
             training["autocast"] = hardware.device_has_bf16(device)
         return Config(**nested)
+
+    def _products_per_sample(self) -> int:
+        """Multiply-adds of a forward pass of the networks described here."""
+        game, hidden = self.load_game(), self.network.hidden
+        return (game.n_features + (self.network.layers - 1) * hidden + game.n_actions) * hidden
 
     def _device(self) -> str:
         devices = 0 if self.device == "cpu" else hardware.cuda_devices()
@@ -309,9 +319,12 @@ def default_block(count: int) -> int:
     return max(1, count // 8)
 
 
-def default_shards(batch_size: int) -> int:
-    """Equal parts of a batch: as many as divide it, at most 8, of at least 128 samples where there are more."""
-    return max(n for n in range(1, 9) if batch_size % n == 0 and (n == 1 or batch_size // n >= 128))
+def default_shards(batch_size: int, products: int) -> int:
+    """Equal parts of a batch: a power of two, at most 16, each of 2**27 multiply-adds or more in a forward pass.
+
+    Smaller ones cost more to hand out and to sum than they gain. products: multiply-adds of a sample.
+    """
+    return max(n for n in (1, 2, 4, 8, 16) if batch_size % n == 0 and (n == 1 or batch_size * products >= n << 27))
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[Any, Any]]:

@@ -21,6 +21,7 @@ from engine.memory import Memory
 from engine.metrics import MetricsLog
 from engine.networks import Factory, default_factory, make_network
 from pyx.encoding import RecordLayout
+from pyx.stats import TraversalStats
 from threading_runtime.gil import gil_enabled, keep_gil_off
 from threading_runtime.pool import Pool
 from threading_runtime.tasks import run_chains
@@ -28,6 +29,9 @@ from threading_runtime.tasks import run_chains
 # Numbers of networks and memories; part of the keys of their random streams.
 NUMBERS = {"advantage0": 0, "advantage1": 1, "strategy": 2}
 ADVANTAGES = ("advantage0", "advantage1")
+# Who updates at the same time. Alternating, player 1 meets what player 0 has just learned: exact linear CFR on Leduc
+# comes to exploitability 0.034 in 100 iterations that way, to 0.180 when both update at once.
+PHASES = {"alternating": ((0,), (1,)), "simultaneous": ((0, 1),)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -106,21 +110,15 @@ class Trainer:
     def _iterate(self, pool: Pool) -> None:
         iteration = self.iteration + 1
         clock = _Clock()
-        collected = collect(pool, self.game, self.config, self.published, iteration)
-        collect_seconds = clock.lap()
-        pool.map(lambda name: self._remember(name, collected), self.memories)
-        remember_seconds = clock.lap()
-        self._train(pool, iteration)
-        train_seconds = clock.lap()
-        for published, name in zip(self.published, ADVANTAGES, strict=True):
-            with self.learners[name].model.reading() as module:
-                published.publish(module)
+        stats = TraversalStats()
+        for traversers in PHASES[self.config.order]:
+            stats.merge(self._update(pool, iteration, traversers, clock))
         self._remember_networks(iteration)
-        publish_seconds = clock.lap()
+        clock.lap("publish")
         judged = self.judge.judge(pool, iteration, self.learners, self.store.sequence)
-        evaluate_seconds = clock.lap()
+        clock.lap("evaluate")
 
-        counts = collected.stats.as_dict()
+        counts = stats.as_dict()
         boundary = Boundary(
             iteration,
             networks={name: _state_of(learner) for name, learner in self.learners.items()},
@@ -135,12 +133,8 @@ class Trainer:
             **{f"{name}_samples": memory.size for name, memory in self.memories.items()},
             **self._losses(),
             **judged,
-            "nodes_per_second": counts["nodes"] / collect_seconds,
-            "collect_seconds": collect_seconds,
-            "remember_seconds": remember_seconds,
-            "train_seconds": train_seconds,
-            "publish_seconds": publish_seconds,
-            "evaluate_seconds": evaluate_seconds,
+            "nodes_per_second": counts["nodes"] / clock.seconds["collect"],
+            **{f"{phase}_seconds": seconds for phase, seconds in clock.seconds.items()},
             "iteration_seconds": clock.total(),
             "threads": self.config.threads,
             "workers": self.config.workers,
@@ -157,19 +151,32 @@ class Trainer:
         if iteration % self.config.checkpoint.every == 0:
             self.store.save()
 
-    def _remember(self, name: str, collected: Collected) -> None:
-        """Offer an iteration's samples to one memory, in block order."""
-        blocks = collected.strategies if name == "strategy" else collected.advantages[ADVANTAGES.index(name)]
-        for records in blocks:
-            self.store.record(name, self.memories[name].add(records), records)
-
-    def _train(self, pool: Pool, iteration: int) -> None:
+    def _update(self, pool: Pool, iteration: int, traversers: tuple[int, ...], clock: _Clock) -> TraversalStats:
+        """Collect, remember, train and publish for these players; the last of an iteration trains the strategy too."""
+        collected = collect(pool, self.game, self.config, self.published, iteration, traversers)
+        clock.lap("collect")
+        advantages = [ADVANTAGES[player] for player in traversers]
+        filled = [name for name in self.memories if name in collected.records]
+        pool.map(lambda name: self._remember(name, collected), filled)
+        clock.lap("remember")
         if self.config.network.reset == "reset":
-            for name in ADVANTAGES:
+            for name in advantages:
                 self.learners[name].reset(self._new_network(name, iteration))
-        ready = [learner for learner in self.learners.values() if learner.memory.size]
-        pool.map(lambda learner: learner.begin(iteration), ready)
-        run_chains(pool, ready)
+        names = advantages + ["strategy"] * ("strategy" in self.learners and 1 in traversers)
+        learners = [self.learners[name] for name in names if self.memories[name].size]
+        pool.map(lambda learner: learner.begin(iteration), learners)
+        run_chains(pool, learners)
+        clock.lap("train")
+        for player in traversers:
+            with self.learners[ADVANTAGES[player]].model.reading() as module:
+                self.published[player].publish(module)
+        clock.lap("publish")
+        return collected.stats
+
+    def _remember(self, name: str, collected: Collected) -> None:
+        """Offer samples to one memory, in block order."""
+        for records in collected.records[name]:
+            self.store.record(name, self.memories[name].add(records), records)
 
     def _remember_networks(self, iteration: int) -> None:
         """Keep the strategies that the next iteration plays, where the average is made of them."""
@@ -204,14 +211,16 @@ def _state_of(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 class _Clock:
-    """Seconds of one iteration's phases."""
+    """Seconds of one iteration's phases, `seconds` by name."""
 
     def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
         self._start = self._last = time.perf_counter()
 
-    def lap(self) -> float:
+    def lap(self, phase: str) -> None:
+        """What passed since the last lap went to `phase`."""
         last, self._last = self._last, time.perf_counter()
-        return self._last - last
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + self._last - last
 
     def total(self) -> float:
         return time.perf_counter() - self._start
