@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from engine.bench import BENCHES
+from engine.bench import check as check_bench
 from engine.errors import BadInput, near
 
-BENCHES = ("traversal", "forward", "end-to-end", "baseline", "schedulers", "streams", "gates")
 RUN_HELP = "a run's folder, one of its checkpoints, or an exported model file"
 SET_HELP = "change a setting of the config, e.g. --set training.batch_size=2048; may be repeated"
 
@@ -128,8 +129,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
                 f"{', '.join(option for option in options if option.startswith('--'))}"
             )
         raise Usage(f"{command} has no use for {text!r}; see freecfr {command} --help")
-    if args.command == "bench" and args.name not in BENCHES:
-        raise Usage(f"there is no bench {args.name!r}; {near(args.name, BENCHES)}there are: {', '.join(BENCHES)}")
+    if args.command == "bench":
+        check_bench(args.name)
     if args.command == "train" and args.resume and args.run is None:
         raise Usage("--resume needs --run DIR, the folder of the run to go on with")
     return args

@@ -1,0 +1,70 @@
+"""`freecfr bench memory`: what a run of full Lost Cities keeps resident once its three memories are full."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.bench import say, summary
+from engine.config import Config
+from engine.memory import Memory
+from engine.trainer import Trainer
+
+# How long an iteration trains changes nothing of what stays resident.
+BASE = ("iterations=2", "training.updates=8", "evaluation.every=0")
+
+MIB = 1 << 20
+
+
+def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, Any]]:
+    """One row a thread count (by default one a core), each after a whole iteration with full memories."""
+    return [_row(count, overrides) for count in threads or [None]]
+
+
+def _row(threads: int | None, overrides: Sequence[str]) -> dict[str, Any]:
+    config = Config().with_overrides([*BASE, *overrides, *([f"threads={threads}"] * bool(threads))])
+    before = resident_mib()
+    resident: list[float] = []
+
+    def look(metrics: dict[str, Any]) -> None:
+        if metrics["iteration"] == 1:
+            say("filling the memories with the first iteration's samples, again and again")
+            for memory in trainer.memories.values():
+                fill(memory)
+        else:
+            resident.append(resident_mib())
+
+    trainer = Trainer(config, on_iteration=look)
+    say(f"{config.iterations} iterations, {len(trainer.memories)} memories of {config.memory.capacity:,} samples")
+    metrics = trainer.run()
+    memories = trainer.memories.values()
+    return {
+        "threads": trainer.config.threads,
+        "memories": len(memories),
+        "capacity": config.memory.capacity,
+        "samples": sum(memory.size for memory in memories),
+        "record_bytes": trainer.memories["advantage0"].layout.record_bytes,
+        "memories_mib": sum(memory.size * memory.layout.record_bytes for memory in memories) / MIB,
+        "resident_mib_before": before,
+        "resident_mib": max(resident),
+        "peak_rss_mib": metrics["peak_rss_mib"],
+        **summary("resident_mib", resident),
+    }
+
+
+def fill(memory: Memory) -> None:
+    """Offer a memory its own samples until it is full: every page of it is written then."""
+    own = memory.rows[: memory.size].copy()
+    while memory.size < memory.capacity:
+        memory.add(own[: memory.capacity - memory.size])
+
+
+def resident_mib() -> float:
+    """Of this process; where the system does not tell, the most there ever was."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / MIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
