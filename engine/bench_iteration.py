@@ -25,7 +25,8 @@ DEFAULT_UPDATES = TrainingSettings().updates
 def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each thread count (by default one a core) and precision; then the rows of training alone."""
     config = Config().with_overrides([*BASE, *overrides])
-    rows = [_row(config, count, *precision) for count in threads or [None] for precision in _precisions(config)]
+    counts: Sequence[int | None] = threads or [None]
+    rows = [_row(config, count, *precision) for count in counts for precision in _precisions(config)]
     return rows + _training_rows(threads, overrides)
 
 

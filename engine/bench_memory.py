@@ -14,18 +14,20 @@ from engine.memory import Memory
 from engine.trainer import Trainer
 
 # How long an iteration trains changes nothing of what stays resident.
-BASE = ("iterations=2", "training.updates=8", "evaluation.every=0")
+BASE = ("training.updates=8", "evaluation.every=0")
 
 MIB = 1 << 20
 
 
 def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, Any]]:
     """One row a thread count (by default one a core), each after a whole iteration with full memories."""
-    return [_row(count, overrides) for count in threads or [None]]
+    counts: Sequence[int | None] = threads or [None]
+    return [_row(count, overrides) for count in counts]
 
 
 def _row(threads: int | None, overrides: Sequence[str]) -> dict[str, Any]:
-    config = Config().with_overrides([*BASE, *overrides, *([f"threads={threads}"] * bool(threads))])
+    fixed = ["iterations=2"] + [f"threads={threads}"] * bool(threads)  # one to fill from, one to look at
+    config = Config().with_overrides([*BASE, *overrides, *fixed])
     before = resident_mib()
     resident: list[float] = []
 
@@ -58,12 +60,12 @@ def _row(threads: int | None, overrides: Sequence[str]) -> dict[str, Any]:
 def fill(memory: Memory) -> None:
     """Offer a memory its own samples until it is full: every page of it is written then."""
     own = memory.rows[: memory.size].copy()
-    while memory.size < memory.capacity:
+    while len(own) and memory.size < memory.capacity:
         memory.add(own[: memory.capacity - memory.size])
 
 
 def resident_mib() -> float:
-    """Of this process; where the system does not tell, the most there ever was."""
+    """Of this process now; where the system does not tell, the most there ever was."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / MIB

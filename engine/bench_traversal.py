@@ -87,7 +87,7 @@ def played_network(game: Any, config: Config, player: int) -> nn.Module:
     has learned anything does. Games then last for about 115 decisions; 88 is the least without draws from piles.
     """
     module = make_network(default_factory, game, config, number=player, iteration=0)
-    output = [layer for layer in module if isinstance(layer, nn.Linear)][-1]
+    output = [layer for layer in module.modules() if isinstance(layer, nn.Linear)][-1]
     with torch.no_grad():
         output.weight.normal_(std=output.in_features**-0.5, generator=torch.Generator().manual_seed(player))
         if isinstance(game, LostCities):

@@ -1,0 +1,155 @@
+"""Benches: the keys that scripts read, what is measured by default, and what is refused. No figure is judged."""
+
+import math
+
+import pytest
+
+from engine import bench, bench_forward, bench_traversal, cli
+from engine.bench_memory import fill, resident_mib
+from engine.config import Config
+from engine.errors import BadInput
+from engine.hardware import cpu_has_bf16
+from engine.memory import Memory
+from pyx.encoding import RecordLayout
+from pyx.registry import load_game
+from threading_runtime.gil import threads_default
+
+TINY = [
+    "game.name=lost_cities", "game.colours=2", "game.ranks=3", "game.wagers=1", "game.hand_size=2",
+    "network.hidden=16", "network.layers=2", "traversal.count=8", "traversal.block=4", "traversal.lanes=4",
+    "training.updates=2", "training.batch_size=16", "memory.capacity=3000",
+]  # fmt: skip
+DTYPES = ["float32", "bfloat16"] if cpu_has_bf16() else ["float32"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(bench_forward, "SECONDS", 0.001)
+    monkeypatch.setattr(bench_forward, "REPEATS", 2)
+    monkeypatch.setattr(bench_traversal, "ROOFLINE_SECONDS", 0.001)
+    monkeypatch.setattr(bench_traversal, "ENOUGH_SECONDS", 0.0)
+
+
+def measured(name, threads=(1, 2), overrides=()):
+    result = bench.run(name, threads, [*TINY, *overrides])
+    assert result["name"] == name
+    assert {"processor", "cores", "gil_enabled", "python", "torch", "numpy"} <= result["machine"].keys()
+    for row in result["rows"]:
+        assert all(isinstance(value, int | float | str | bool) for value in row.values())
+        assert all(math.isfinite(value) for value in row.values() if isinstance(value, float))
+        assert row["repeats"] >= 1 and row["spread"] >= 0.0
+        assert row["median"] == row[row["figure"]]
+    return result["rows"]
+
+
+def test_traversal():
+    rows = measured("traversal")
+    assert [(row["inference_dtype"], row["shortcuts"], row["threads"]) for row in rows] == [
+        (dtype, shortcuts, threads) for dtype in DTYPES for shortcuts in (False, True) for threads in (1, 2)
+    ]
+    for row in rows:
+        assert row["repeats"] == bench_traversal.LEAST_REPEATS
+        assert row["nodes_per_second"] == row["rows_per_second"] > 0
+        assert row["forced_nodes_per_second"] > 0
+        assert row["forward_share"] > 0 and row["forward_share_same_batch"] > 0
+        assert row["core_microseconds_per_state"] == pytest.approx(1e6 * row["threads"] / row["rows_per_second"])
+        assert row["forward_best_batch"] in bench_traversal.ROOFLINE_BATCHES
+        assert (row["traversals"], row["lanes"]) == (16, 4)
+        if row["threads"] == 2:
+            assert row["speed_up_over_threads"] == 1
+            assert row["speed_up_share"] == pytest.approx(row["speed_up"] / row["forward_speed_up"])
+        else:
+            assert "speed_up" not in row
+
+
+def test_traversal_of_one_dtype():
+    rows = measured("traversal", [2], ["inference_dtype=float32"])
+    assert [(row["inference_dtype"], row["threads"]) for row in rows] == [("float32", 2)] * 2
+
+
+def test_ratios_are_taken_within_a_turn():
+    assert bench_traversal.paired([1.0, 10.0, 3.0], [2.0, 10.0, 4.0]) == 0.75
+
+
+def test_network_that_is_played_is_neither_uniform_nor_endless():
+    """The full game: close to the 88 decisions of games without draws from piles, far from random play's 286."""
+    config = Config(inference_dtype="float32", traversal={"count": 8}).resolved()
+    game = config.load_game()
+    networks = [
+        bench_traversal.PublishedNetwork(
+            bench_traversal.played_network(game, config, player), game.n_features, bench_forward.DTYPES["float32"]
+        )
+        for player in (0, 1)
+    ]
+    with bench_traversal.Pool(1) as pool:
+        counts = bench_traversal.collect(pool, game, config, networks, 1).stats.as_dict()
+    assert 88 <= (counts["nodes"] + counts["forced_nodes"]) / counts["traversals"] < 160
+    assert counts["fallbacks"] < counts["nodes"] / 10
+
+
+def test_forward():
+    rows = measured("forward")
+    assert [(row["threads"], row["inference_dtype"], row["batch"]) for row in rows] == [
+        (threads, dtype, batch) for threads in (1, 2) for dtype in DTYPES for batch in bench_forward.BATCHES
+    ]
+    for row in rows:
+        assert row["microseconds_per_call"] == pytest.approx(row["core_microseconds_per_state"] * row["batch"])
+        assert row["gflop_per_second"] > 0
+
+
+def test_end_to_end():
+    rows = [row for row in measured("end-to-end", [2]) if row["figure"] == "iteration_seconds"]
+    assert [(row["inference_dtype"], row["autocast"]) for row in rows] == [(d, d == "bfloat16") for d in DTYPES]
+    for row in rows:
+        phases = sum(row[f"{phase}_seconds"] for phase in ("collect", "remember", "train", "publish"))
+        assert 0 < phases <= row["iteration_seconds"]
+        assert (row["threads"], row["traversals"], row["networks"], row["updates"]) == (2, 16, 3, 2)
+        assert row["scaled_to_updates"] == 512
+        assert row["scaled_train_seconds"] == pytest.approx(256 * row["train_seconds"])
+        assert row["scaled_iteration_seconds"] > row["scaled_train_seconds"]
+
+
+def test_memory():
+    (row,) = measured("memory", [1])
+    assert (row["memories"], row["samples"]) == (3, 9000)
+    assert row["memories_mib"] == pytest.approx(9000 * row["record_bytes"] / 2**20)
+    assert row["resident_mib"] > 0 and row["resident_mib_before"] > 0
+
+
+def test_filling_a_memory_writes_its_pages():
+    layout = RecordLayout(load_game("lost_cities"))
+    memory = Memory(layout, 500_000, seed=0, number=0)
+    fill(memory)
+    assert memory.size == 0, "there was nothing to fill it with"
+    memory.add(memory.rows[:300].copy())
+    before = resident_mib()
+    fill(memory)
+    assert memory.size == memory.capacity
+    assert resident_mib() - before > 0.9 * 500_000 * layout.record_bytes / 2**20
+
+
+def test_thread_counts():
+    assert bench.thread_counts([2, 1, 2], 8) == [1, 2]
+    assert bench.thread_counts([], 3) == [3]
+    assert bench.thread_counts([], None) == sorted({1, threads_default()})
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("fowrard", "there is no bench 'fowrard'; did you mean 'forward'?"),
+        ("streams", "bench 'streams' is not built yet; there are: traversal"),
+        ("baseline", "bench 'baseline' is not built yet"),
+    ],
+)
+def test_refused(name, says, capsys):
+    with pytest.raises(BadInput, match=says.replace("?", r"\?")):
+        bench.run(name, [], [])
+    assert cli.main(["bench", name]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and says in err and err.count("\n") == 1
+
+
+def test_settings_that_cannot_be_used(capsys):
+    assert cli.main(["bench", "forward", "--set", "network.hiden=3"]) == 2
+    assert "did you mean 'network.hidden'" in capsys.readouterr().err
