@@ -8,108 +8,108 @@ import numpy as np
 import torch
 from torch import nn
 
+from engine.gradients import gradients_of
+from engine.losses import Loss, advantage_loss, strategy_loss
 from engine.memory import Memory
+from engine.parameters import FlatParameters
 from pyx.cfr_math import iteration_weights
-from pyx.encoding import batch_indices, gather
+from pyx.encoding import RecordLayout, batch_indices, gather
 from threading_runtime.weights import SharedModel
+
+# Divides where a batch weighs nothing.
+_TINY = float(np.finfo(np.float32).tiny)
 
 
 class TrainingError(Exception):
-    """Training cannot go on: a loss or gradient is not finite."""
-
-
-def advantage_loss(outputs: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Squared error summed over legal actions, (n,): Brown et al. 2019, equation 3."""
-    return ((outputs - targets).square() * mask).sum(1)
-
-
-def strategy_loss(outputs: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Cross entropy against the recorded strategy over legal actions, (n,).
-
-    Its minimum is the weighted mean of the recorded strategies, as that of the squared error is, but it does not
-    vanish where the softmax saturates.
-    """
-    logits = outputs.masked_fill(mask == 0, -torch.inf)
-    return -(targets * logits.log_softmax(1).masked_fill(mask == 0, 0.0)).sum(1)
+    """Training cannot go on: a loss, gradient or weight is not finite."""
 
 
 class Learner:
     """One network, its optimizer and its memory; a chain for threading_runtime.tasks.run_chains.
 
     Owned by: the trainer. Safe to call from: the pool's threads while a chain runs, as tasks.Chain says.
-    Guarantees: weights after an iteration are a pure function of the weights before, the memory and the config:
-    a batch is cut into `shards` parts, each differentiated into gradients of its own, which are summed in shard
-    order before one step, whichever threads computed them.
+    Guarantees: weights after an iteration are a pure function of the weights before, the optimizer's state, the
+    memory and the config: a batch is cut into `shards` parts, each differentiated into gradients of its own, which
+    are summed in shard order before one step, whichever threads computed them.
     Does not guarantee: anything of the module while a chain runs; evaluate a published copy.
     """
 
     def __init__(self, name: str, number: int, module: nn.Module, memory: Memory, config, game) -> None:
         self.name, self.number, self.memory, self.config = name, number, memory, config
-        self._scale = 1.0 if name == "strategy" else 1.0 / game.payoff_scale
-        self.model = SharedModel(module)
-        self.is_strategy = name == "strategy"
         training = config.training
         self.steps, self.shards = training.updates, training.shards
+        is_strategy = name == "strategy"
+        self._loss_of: Loss = strategy_loss if is_strategy else advantage_loss
+        self._scale = 1.0 if is_strategy else 1.0 / game.payoff_scale
+        self._parameters = FlatParameters(module)
+        self._differentiate = gradients_of(module, half=training.autocast)
+        self.model = SharedModel(module)
         self.optimizer = self._make_optimizer()
-        batch, layout = training.batch_size, memory.layout
-        self._autocast = config.training.autocast
-        features = torch.zeros(batch, layout.n_features, dtype=torch.int16 if self._autocast else torch.float32)
-        self._features_array = features.numpy().view(np.uint16) if self._autocast else features.numpy()
-        self._features = features.view(torch.bfloat16) if self._autocast else features
-        self._targets, self._mask = torch.zeros(2, batch, layout.n_actions).unbind()
-        self._weights = torch.zeros(batch)
-        self._gradients: list[tuple[torch.Tensor, ...]] = [()] * self.shards
-        self._losses = np.zeros(self.shards)
+        size = training.batch_size // self.shards
+        self._parts = [Part(memory.layout, size, half=training.autocast) for _ in range(self.shards)]
+        self._loss_sum = math.nan
 
     def begin(self, iteration: int) -> None:
         """Get ready for the updates of an iteration (counted from 1); call before the chain runs."""
         self._iteration = iteration
         self._iteration_weights = iteration_weights(iteration, self.config.training.weighting)
         self._loss_sum = 0.0
-        self._prepare(0)
+        # Finite weights stay finite by updates with finite gradients, so that this need not be looked at again.
+        if not math.isfinite(self._parameters.vector.sum().item()):
+            raise TrainingError(
+                f"iteration {iteration}, network {self.name}: its weights are not finite, before any update; "
+                "start from other weights."
+            )
+        with self.model.writing():
+            self._differentiate.refresh()
+        self._draw(0)
 
     def shard(self, step: int, index: int) -> None:
-        """Loss and gradients of one part of the batch."""
-        rows = slice(*(len(self._weights) * edge // self.shards for edge in (index, index + 1)))
-        with self.model.reading() as module, torch.enable_grad():
-            with torch.autocast("cpu", torch.bfloat16, enabled=self._autocast):
-                outputs = module(self._features[rows])
-            loss_of = strategy_loss if self.is_strategy else advantage_loss
-            losses = loss_of(outputs.float(), self._targets[rows], self._mask[rows])
-            loss = (losses * self._weights[rows]).sum()
-            self._gradients[index] = torch.autograd.grad(loss, list(module.parameters()))
-            self._losses[index] = loss.item()
+        """Loss and gradients of one part of the batch, of samples by their weights, not yet divided by their sum."""
+        part, size = self._parts[index], self.config.training.batch_size // self.shards
+        gather(
+            self.memory.layout,
+            self.memory.rows,
+            self._indices[size * index : size * (index + 1)],
+            self._iteration_weights,
+            self._scale,
+            self.config.training.weight_cap,
+            *part.arrays,
+        )
+        features, *supervision = part.tensors
+        with self.model.reading():
+            outputs, kept = self._differentiate.forward(features)
+            loss, gradient = self._loss_of(outputs, *supervision)
+            part.gradients = self._differentiate.backward(kept, gradient)
+            part.loss = loss.item()
 
     def finish(self, step: int) -> None:
         """Sum the shards' gradients in order, step, draw the next batch."""
-        loss = float(self._losses.sum())
-        total = self._gradients[0]
-        for gradients in self._gradients[1:]:
-            torch._foreach_add_(total, gradients)
-        norm = torch.nn.utils.get_total_norm(total)
-        if not math.isfinite(loss) or not math.isfinite(norm.item()):
+        training = self.config.training
+        # A loss is a mean over the batch's total weight, so that its size does not depend on importance weights.
+        weight = max(sum(part.weight() for part in self._parts), _TINY)
+        loss = sum(part.loss for part in self._parts) / weight
+        gradient = self._parameters.sum([part.gradients for part in self._parts])
+        norm = torch.linalg.vector_norm(gradient).item() / weight
+        if not math.isfinite(loss) or not math.isfinite(norm):
             raise TrainingError(
-                f"iteration {self._iteration}, network {self.name}, update {step}: loss {loss}, gradient norm "
-                f"{norm.item()}; targets reach {self._targets.abs().max().item():.3g}, weights "
-                f"{self._weights.max().item():.3g}. Lower training.learning_rate or set training.clip_norm."
+                f"iteration {self._iteration}, network {self.name}, update {step}: loss {loss}, gradient norm {norm}; "
+                f"{self._statistics()}. Lower training.learning_rate or set training.clip_norm."
             )
-        with self.model.writing() as module:
-            parameters = list(module.parameters())
-            for parameter, gradient in zip(parameters, total, strict=True):
-                parameter.grad = gradient
-            if self.config.training.clip_norm:
-                torch.nn.utils.clip_grads_with_norm_(parameters, self.config.training.clip_norm, norm)
+        clip = min(1.0, training.clip_norm / (norm + 1e-6)) if training.clip_norm else 1.0
+        with self.model.writing():
+            gradient.mul_(clip / weight)
             for group in self.optimizer.param_groups:
-                group["lr"] = self.config.training.rate(step)
+                group["lr"] = training.rate(step)
             self.optimizer.step()
-            self.optimizer.zero_grad()
+            self._differentiate.refresh()
         self._loss_sum += loss
         if step + 1 < self.steps:
-            self._prepare(step + 1)
+            self._draw(step + 1)
 
     @property
     def loss(self) -> float:
-        """Mean loss of the iteration's updates, per sample of mean weight."""
+        """Mean loss of the iteration's updates, per sample of mean weight; NaN before the first."""
         return self._loss_sum / self.steps
 
     def reset(self, module: nn.Module) -> None:
@@ -119,25 +119,40 @@ class Learner:
         self.optimizer = self._make_optimizer()
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
-        with self.model.reading() as module:
-            return torch.optim.Adam(module.parameters(), lr=self.config.training.learning_rate, fused=True)
+        return torch.optim.Adam([self._parameters.vector], lr=self.config.training.learning_rate, fused=True)
 
-    def _prepare(self, step: int) -> None:
-        memory, training = self.memory, self.config.training
-        indices = batch_indices(
-            self.config.seed, self.number, self._iteration, step, memory.size, training.batch_size
+    def _draw(self, step: int) -> None:
+        """Which samples the shards of a step will gather."""
+        self._indices = batch_indices(
+            self.config.seed, self.number, self._iteration, step, self.memory.size, self.config.training.batch_size
         )
-        gather(
-            memory.layout,
-            memory.rows,
-            indices,
-            self._iteration_weights,
-            self._scale,
-            training.weight_cap,
-            self._features_array,
-            self._targets.numpy(),
-            self._mask.numpy(),
-            self._weights.numpy(),
+
+    def _statistics(self) -> str:
+        """Of the batch, for the report of a failure."""
+        targets, weights = ([part.tensors[place] for part in self._parts] for place in (1, 3))
+        return (
+            f"targets reach {max(part.abs().max().item() for part in targets):.3g}, "
+            f"weights {max(part.max().item() for part in weights):.3g}"
         )
-        # A loss is a mean over the batch's total weight, so that its size does not depend on importance weights.
-        self._weights /= self._weights.sum().clamp_min(torch.finfo(torch.float32).tiny)
+
+
+class Part:
+    """A shard's samples, and what came of them.
+
+    arrays, tensors: features (n, n_features), targets and mask (n, n_actions), weights (n,); the same memory. With
+    `half` features are bfloat16, in arrays as uint16.
+    """
+
+    def __init__(self, layout: RecordLayout, n: int, *, half: bool) -> None:
+        bits = torch.zeros(n, layout.n_features, dtype=torch.int16 if half else torch.float32)
+        features = bits.view(torch.bfloat16) if half else bits
+        targets, mask, weights = (torch.zeros(n, *shape) for shape in ((layout.n_actions,), (layout.n_actions,), ()))
+        self.tensors = [features, targets, mask, weights]
+        self.arrays = [bits.numpy().view(np.uint16) if half else bits.numpy()]
+        self.arrays += [tensor.numpy() for tensor in self.tensors[1:]]
+        self.gradients: list[torch.Tensor] = []
+        self.loss = math.nan
+
+    def weight(self) -> float:
+        """Total weight of the samples."""
+        return float(self.arrays[3].sum(dtype=np.float64))

@@ -1,0 +1,42 @@
+"""A module's parameters as one vector."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class FlatParameters:
+    """A module's trainable parameters as views of one vector, so that norm, clipping and step are one pass each.
+
+    The module stays what it was: its parameters, `state_dict` and `load_state_dict` go on as before.
+
+    vector: a float32 parameter, (n,), whose `grad` is what `sum` returns; an optimizer of it trains the module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        """Raises ValueError where no parameter is trainable or one is not float32."""
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if dtypes := {parameter.dtype for parameter in parameters} ^ {torch.float32}:
+            raise ValueError(
+                f"the network's trainable parameters must be float32, and there must be some; "
+                f"these dtypes are in the way or missing: {', '.join(sorted(map(str, dtypes)))}."
+            )
+        self._shapes = [parameter.shape for parameter in parameters]
+        self.vector = nn.Parameter(torch.cat([parameter.detach().reshape(-1) for parameter in parameters]))
+        for parameter, view in zip(parameters, self._views(self.vector.detach()), strict=True):
+            parameter.data = view
+        self.vector.grad = torch.zeros_like(self.vector)
+        self._gradients = self._views(self.vector.grad)
+
+    def sum(self, shards: list[list[torch.Tensor]]) -> torch.Tensor:
+        """The gradients of shards, one tensor a parameter each, added in order: (n,), overwritten by the next call."""
+        assert self.vector.grad is not None
+        torch._foreach_copy_(self._gradients, shards[0])
+        for gradients in shards[1:]:
+            torch._foreach_add_(self._gradients, gradients)
+        return self.vector.grad
+
+    def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        pieces = vector.split([shape.numel() for shape in self._shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
