@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -24,6 +25,7 @@ def train(args: argparse.Namespace) -> int:
     """Train, or go on; 0, 1, 130 or 143."""
     from engine import doctor
     from engine.display import Display
+    from engine.learner import TrainingError
     from engine.runs import RunFolder
     from engine.trainer import Trainer
 
@@ -40,10 +42,11 @@ def train(args: argparse.Namespace) -> int:
             say("freecfr: interrupted; nothing was started")
             return interrupts.status
         with folder:
-            say(f"run: {folder.path}")
-            if notice:
-                say(notice)
             try:
+                say(f"run: {folder.path}")
+                for text in (notice, _surplus(folder.config)):
+                    if text:
+                        say(text)
                 with Display(folder.config, sys.stderr) as display, ExitStack() as stack:
                     watchers: list[Callable[[dict], object]] = [display.show]
                     if args.tensorboard:
@@ -58,12 +61,23 @@ def train(args: argparse.Namespace) -> int:
                 return interrupts.status or 130
             except _NotStarted as error:
                 raise error.problem from None
-            except BadInput as error:
+            except (BadInput, TrainingError) as error:
                 for line in str(error).splitlines():
                     say(f"freecfr: {line}")
                 _say_how_to_resume(folder.path, "failed")
                 return 1
-            return _finished(folder.path, metrics, args.json)
+            return _finished(folder, metrics, args.json)
+
+
+def _surplus(config: Any) -> str | None:
+    """What there is to say where more threads were asked for than can work at once."""
+    blocks = math.ceil(config.traversal.count / config.traversal.block) * (1 + (config.order == "simultaneous"))
+    if config.threads <= blocks:
+        return None
+    return (
+        f"threads is {config.threads}, but at most {blocks} blocks of traversals can run at once: {config.threads - blocks} "
+        "threads idle while they run; results are the same"
+    )
 
 
 class _NotStarted(Exception):
@@ -96,19 +110,37 @@ def _say_how_to_resume(run: Path, what: str) -> None:
     say(f"go on with: freecfr train {run / 'config.toml'} --run {run} --resume")
 
 
-def _finished(run: Path, metrics: dict[str, Any] | None, as_json: bool) -> int:
+def _finished(folder: Any, metrics: dict[str, Any] | None, as_json: bool) -> int:
+    """What was learned, in words or as JSON, and its pictures."""
+    from engine.judge import solvable
+    from engine.report import write_report
+
+    run = folder.path
     if not metrics:
         # A run that had reached its last iteration before.
         metrics = (read_metrics(run / "metrics.jsonl") or [{}])[-1]
     checkpoints = list_checkpoints(run / "checkpoints")
-    result = {**metrics, "run": str(run), "checkpoint": str(checkpoints[0]) if checkpoints else None}
+    try:
+        page = write_report([run], run / "report")
+    except RunError as error:
+        # What was learned is on disk; only its pictures are not.
+        say(f"freecfr: {error}")
+        page = None
     if as_json:
-        print(dumps(result))
+        print(dumps({**metrics, "run": str(run), "checkpoint": str(checkpoints[0]) if checkpoints else None}))
         return 0
     print(f"trained to iteration {metrics.get('iteration')}: {run}")
     if metrics.get("exploitability") is not None:
-        print(f"exploitability {metrics['exploitability']:.4f}")
-    print(f"next: freecfr eval {run}   or: freecfr report {run}")
+        tree = solvable(folder.config.load_game())
+        print(
+            f"exploitability (NashConv / 2): {tree.nash_conv(tree.uniform()) / 2:.4f} before, playing uniformly; "
+            f"{metrics['exploitability']:.4f} after, exact"
+        )
+    for match in metrics.get("matches", []):
+        print(f"against {match['opponent']}: wins {match['win_rate']:.1%}, score {match['score_mean']:+.2f}")
+    if page is not None:
+        print(f"learning curve and more: {page}")
+    print(f"next: freecfr eval {run}")
     return 0
 
 
