@@ -24,7 +24,7 @@ from engine.networks import default_factory, make_network
 from pyx.lost_cities import LostCities
 from threading_runtime.pool import Pool
 
-# Long enough for lanes to be full most of the time, and 2 blocks a thread at the largest thread count.
+# Unless set otherwise each thread has 2 blocks, long enough for lanes to be full most of the time.
 BLOCK, LANES = 1024, 512
 
 ROOFLINE_BATCHES = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -57,10 +57,9 @@ def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, 
     """A row for each thread count, dtype, and shortcuts off and on."""
     chosen = Config().with_overrides(overrides)
     counts = thread_counts(threads, chosen.threads)
-    sizes = [f"traversal.block={BLOCK}", f"traversal.count={BLOCK * max(counts)}", f"traversal.lanes={LANES}"]
-    config = Config().with_overrides([*sizes, *overrides]).resolved()
-    game = config.load_game()
-    modules = [played_network(game, config, player) for player in (0, 1)]
+    configs = {count: sized(count, overrides) for count in counts}
+    game = chosen.load_game()
+    modules = [played_network(game, chosen, player) for player in (0, 1)]
     dtypes = dtypes_of(chosen)
     bare = {dtype: BareForward(modules[0], game.n_features, DTYPES[dtype]) for dtype in dtypes}
     variants = [
@@ -74,9 +73,15 @@ def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, 
     ]
     with ExitStack() as stack:
         pools = [stack.enter_context(Pool(count)) for count in counts]
-        turns = Turns(config, game, pools, bare, variants)
+        turns = Turns(configs, game, pools, bare, variants)
         turns.take()
     return turns.rows()
+
+
+def sized(threads: int, overrides: Sequence[str]) -> Config:
+    """As much for each thread whatever their number: both players' traversals make 2 blocks a thread."""
+    sizes = [f"traversal.block={BLOCK}", f"traversal.count={BLOCK * threads}", f"traversal.lanes={LANES}"]
+    return Config().with_overrides([*sizes, *overrides]).resolved()
 
 
 def played_network(game: Any, config: Config, player: int) -> nn.Module:
@@ -102,9 +107,15 @@ class Turns:
     """
 
     def __init__(
-        self, config: Config, game: Any, pools: list[Pool], bare: dict[str, BareForward], variants: list[Variant]
+        self,
+        configs: dict[int, Config],
+        game: Any,
+        pools: list[Pool],
+        bare: dict[str, BareForward],
+        variants: list[Variant],
     ) -> None:
-        self.config, self.game, self.pools, self.bare, self.variants = config, game, pools, bare, variants
+        """configs: by thread count."""
+        self.configs, self.game, self.pools, self.bare, self.variants = configs, game, pools, bare, variants
         # By (threads, dtype, shortcuts) and by (threads, dtype, batch): one entry a turn.
         self.traversed: dict[tuple[int, str, bool], list[Traversed]] = {}
         self.forward: dict[tuple[int, str, int], list[float]] = {}
@@ -134,7 +145,7 @@ class Turns:
 
     def _traverse(self, pool: Pool, variant: Variant) -> Traversed:
         start = time.perf_counter()
-        collected = collect(pool, self.game, self.config, variant.networks, 1)
+        collected = collect(pool, self.game, self.configs[pool.threads], variant.networks, 1)
         return Traversed(collected.stats.as_dict(), time.perf_counter() - start)
 
     def _loop(self, pool: Pool, dtype: str) -> None:
@@ -169,7 +180,7 @@ class Turns:
             **self._speed_up(threads, dtype, shortcuts),
             "nodes_per_traversal": counts["nodes"] / counts["traversals"],
             "traversals": counts["traversals"],
-            "lanes": self.config.traversal.lanes,
+            "lanes": self.configs[threads].traversal.lanes,
             **summary("rows_per_second", rates),
         }
 
