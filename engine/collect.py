@@ -23,12 +23,14 @@ class Collected:
 
 
 def run_block(block: TraversalBlock, evaluate: Sequence[Evaluate], check: Callable[[], None]) -> TraversalBlock:
-    """Run a block from first to last on this thread; `check` is called between batches and may raise."""
+    """Run a block from first to last on this thread; `check` is called between batches and may raise.
+
+    Answers the player with more rows and lets the other's gather, for batches up to twice as large.
+    """
     while block.advance():
         check()
-        for player in (0, 1):
-            if block.waiting(player):
-                block.answer(player, evaluate[player](block.rows(player)))
+        player = 1 if block.waiting(1) > block.waiting(0) else 0
+        block.answer(player, evaluate[player](block.rows(player)))
     return block
 
 

@@ -75,6 +75,7 @@ cdef class TraversalBlock:
     cdef uint8_t* rows_of[2]
     cdef int32_t* lane_of[2]                # per player: the lane of each row
     cdef int32_t n_waiting[2]
+    cdef bint stuck                         # every lane waits, and nothing was answered since advance()
     cdef void run(self) noexcept nogil
     cdef void run_lane(self, int32_t index) noexcept nogil
     cdef void begin(self, Lane* lane) noexcept nogil

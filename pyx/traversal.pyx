@@ -76,13 +76,13 @@ cdef class TraversalBlock:
     """A fixed range of traversals for one traverser, some lanes of them at a time.
 
     Owned by: the one thread that runs it, from first to last. Safe to call from: that thread.
-    Guarantees: rows, samples and counters are a pure function of the arguments and the answers.
-    Does not guarantee: anything of rows() after the next advance().
+    Guarantees: rows, samples and counters are a pure function of the arguments and the answers; a traversal's
+    samples do not depend on which player is answered first, only their order does.
+    Does not guarantee: anything of rows() after that player's answer().
 
         while block.advance():
-            for player in (0, 1):
-                if block.waiting(player):
-                    block.answer(player, evaluate[player](block.rows(player)))
+            player = 1 if block.waiting(1) > block.waiting(0) else 0
+            block.answer(player, evaluate[player](block.rows(player)))
     """
 
     def __cinit__(self, Game game, str algorithm, int traverser, int64_t first, int64_t count, *, int lanes,
@@ -147,12 +147,16 @@ cdef class TraversalBlock:
         free(self.lane_of[1])
 
     def advance(self):
-        """Run every lane to its next decision. Returns how many rows wait, 0 when the block is done."""
-        if self.n_waiting[0] or self.n_waiting[1]:
+        """Run every lane to its next decision. Returns how many rows wait, 0 when the block is done.
+
+        Rows of a player who was not answered go on waiting, and others join them.
+        """
+        if self.stuck:
             raise ValueError(f"{self.n_waiting[0]} and {self.n_waiting[1]} rows of players 0 and 1 wait for answers; "
-                             "answer them before the next advance()")
+                             "answer a player's before the next advance()")
         with nogil:
             self.run()
+        self.stuck = self.n_waiting[0] or self.n_waiting[1]
         return self.n_waiting[0] + self.n_waiting[1]
 
     def waiting(self, int player):
@@ -160,7 +164,7 @@ cdef class TraversalBlock:
         return self.n_waiting[player]
 
     def rows(self, int player):
-        """The packed rows that wait for `player`'s network: uint8 (waiting, row_bytes), valid until advance()."""
+        """The packed rows that wait for `player`'s network: uint8 (waiting, row_bytes)."""
         return self.arrays[player][:self.n_waiting[player]]
 
     def answer(self, int player, const float[:, ::1] outputs):
@@ -172,6 +176,8 @@ cdef class TraversalBlock:
             raise ValueError(f"an answer of {outputs.shape[0]} x {outputs.shape[1]} outputs for {n} rows; "
                              f"{self.game.name} has {self.game.n_actions} outputs a row")
         self._reserve(n)
+        self.stats.count_batch(n)
+        self.stuck = False
         with nogil:
             self.take(player, &outputs[0, 0], outputs.shape[1])
 
@@ -195,13 +201,9 @@ cdef class TraversalBlock:
 
     cdef void run(self) noexcept nogil:
         cdef int32_t i
-        self.n_waiting[0] = self.n_waiting[1] = 0
         for i in range(self.n_lanes):
             if self.lanes[i].status == RUNNING:
                 self.run_lane(i)
-        for i in range(2):
-            if self.n_waiting[i]:
-                self.stats.count_batch(self.n_waiting[i])
 
     cdef void run_lane(self, int32_t index) noexcept nogil:
         cdef Lane* lane = &self.lanes[index]

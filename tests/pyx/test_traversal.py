@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pyx.registry import load_game
+from pyx.traversal import TraversalBlock
 from pyx.tree import GameTree
 from tests.pyx.estimators import Check, check, run, table_policy
 
@@ -37,3 +38,43 @@ def test_targets_average_to_counterfactual_regrets(tree, algorithm, capsys):
     with capsys.disabled():
         print(f"\n  {tree.game.name} {algorithm}: {result}")
     assert result.passes()
+
+
+FIRST = {
+    "both": lambda block: [player for player in (0, 1) if block.waiting(player)],
+    "the fuller": lambda block: [1 if block.waiting(1) > block.waiting(0) else 0],
+    "player 1": lambda block: [1 if block.waiting(1) else 0],
+}
+
+
+@pytest.mark.parametrize("name, algorithm", [("leduc", "external_sampling"), ("lost_cities", "outcome_sampling")])
+def test_who_is_answered_first_changes_the_order_of_samples_only(name, algorithm):
+    game = load_game(name)
+
+    def evaluate(rows):  # any function of each row
+        return np.take(rows, np.arange(game.n_actions) % game.row_bytes, axis=1).astype(np.float32) % 7 - 3
+
+    found = {}
+    for way, chosen in FIRST.items():
+        block = TraversalBlock(game, algorithm, 0, 0, 40, lanes=13, seed=5, iteration=2)
+        while block.advance():
+            for player in chosen(block):
+                block.answer(player, evaluate(block.rows(player)))
+        stats = block.stats.as_dict()
+        assert stats["rows"] == stats["nodes"]
+        # Advantage and strategy records as multisets, and how many batches it took.
+        samples = [sorted(map(bytes, records)) for records in (block.advantage_records(), block.strategy_records())]
+        found[way] = samples, stats.pop("batches"), stats.pop("batch_sizes"), stats
+    assert found["both"][0] == found["the fuller"][0] == found["player 1"][0]
+    assert found["both"][3] == found["the fuller"][3] == found["player 1"][3]
+    assert found["the fuller"][1] < found["both"][1]
+
+
+def test_advancing_without_an_answer_is_refused():
+    block = TraversalBlock(load_game("kuhn"), "outcome_sampling", 0, 0, 40, lanes=13, seed=5, iteration=2)
+    assert block.advance() == 13
+    with pytest.raises(ValueError, match="answer a player's"):
+        block.advance()
+    player = 0 if block.waiting(0) else 1
+    block.answer(player, np.zeros((block.waiting(player), 2), np.float32))
+    assert block.advance()
