@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -32,6 +32,13 @@ SECONDS = 0.2  # of one loop
 ONES = 0.12
 
 
+class Rate(NamedTuple):
+    """States a second of all threads together, and a second of processor time: what others leave of a machine."""
+
+    wall: float
+    cpu: float
+
+
 class BareForward:
     """The loop over one network.
 
@@ -44,23 +51,24 @@ class BareForward:
         self._inputs: dict[tuple[int, int], torch.Tensor] = {}
         self.flop = 2 * sum(weight.numel() for weight in self._module.parameters() if weight.dim() > 1)  # of a state
 
-    def states_per_second(self, pool: Pool, batch: int, seconds: float) -> float:
-        """Of all threads of `pool` together, each looping for about `seconds`."""
+    def rate(self, pool: Pool, batch: int, seconds: float) -> Rate:
+        """Of all threads of `pool`, each looping for about `seconds`."""
         inputs = [self._input(batch, index) for index in range(pool.threads)]
         together = threading.Barrier(pool.threads)
 
-        def loop(x: torch.Tensor) -> float:
+        def loop(x: torch.Tensor) -> tuple[int, float, float]:
             with torch.inference_mode():
                 for _ in range(2):  # the first call of a shape compiles its product
                     self._module(x)
                 together.wait(60)
-                calls, start = 0, time.perf_counter()
+                calls, start, cpu_start = 0, time.perf_counter(), time.thread_time()
                 while (now := time.perf_counter()) < start + seconds or not calls:
                     self._module(x)
                     calls += 1
-            return calls * batch / (now - start)
+                return calls * batch, now - start, time.thread_time() - cpu_start
 
-        return sum(pool.map(loop, inputs))
+        states, walls, cpus = zip(*pool.map(loop, inputs), strict=True)
+        return Rate(sum(n / wall for n, wall in zip(states, walls, strict=True)), sum(states) / sum(cpus))
 
     def _input(self, batch: int, index: int) -> torch.Tensor:
         key = batch, index
@@ -91,14 +99,15 @@ def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, 
 
 def _rows(pools: list[Pool], loops: dict[str, BareForward]) -> list[dict[str, Any]]:
     settings = [(pool, dtype, batch) for pool in pools for dtype in loops for batch in BATCHES]
-    rates: list[list[float]] = [[] for _ in settings]
+    rates: list[list[Rate]] = [[] for _ in settings]
     for repeat in range(REPEATS):
         say(f"repeat {repeat + 1} of {REPEATS}")
         for (pool, dtype, batch), found in zip(settings, rates, strict=True):
-            found.append(loops[dtype].states_per_second(pool, batch, SECONDS))
+            found.append(loops[dtype].rate(pool, batch, SECONDS))
     rows = []
     for (pool, dtype, batch), found in zip(settings, rates, strict=True):
-        rate = median(found)
+        walls = [each.wall for each in found]
+        rate = median(walls)
         rows.append(
             {
                 "threads": pool.threads,
@@ -106,9 +115,10 @@ def _rows(pools: list[Pool], loops: dict[str, BareForward]) -> list[dict[str, An
                 "batch": batch,
                 "states_per_second": rate,
                 "core_microseconds_per_state": 1e6 * pool.threads / rate,
+                "cpu_microseconds_per_state": 1e6 / median(each.cpu for each in found),
                 "microseconds_per_call": 1e6 * pool.threads * batch / rate,
                 "gflop_per_second": 1e-9 * loops[dtype].flop * rate,
-                **summary("states_per_second", found),
+                **summary("states_per_second", walls),
             }
         )
     return rows

@@ -1,6 +1,7 @@
 """`freecfr bench traversal`: rows that traversals evaluate in a second, against a bare loop of the same forward passes.
 
-Both are measured in turns on the same pools, thread counts side by side, and compared within a turn.
+Both are measured in turns on the same pools, thread counts side by side, and compared within a turn. Shares of
+processor time (cpu) say what those of time would be on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 from engine.bench import say, summary, thread_counts
-from engine.bench_forward import DTYPES, BareForward, dtypes_of
+from engine.bench_forward import DTYPES, BareForward, Rate, dtypes_of
 from engine.collect import collect
 from engine.config import Config
 from engine.inference import PublishedNetwork
@@ -39,6 +40,7 @@ class Traversed:
 
     counts: dict[str, Any]
     seconds: float
+    cpu_seconds: float
 
     def rate(self, count: str) -> float:
         return self.counts[count] / self.seconds
@@ -118,7 +120,7 @@ class Turns:
         self.configs, self.game, self.pools, self.bare, self.variants = configs, game, pools, bare, variants
         # By (threads, dtype, shortcuts) and by (threads, dtype, batch): one entry a turn.
         self.traversed: dict[tuple[int, str, bool], list[Traversed]] = {}
-        self.forward: dict[tuple[int, str, int], list[float]] = {}
+        self.forward: dict[tuple[int, str, int], list[Rate]] = {}
         self.mean_batch: dict[str, int] = {}
 
     def take(self) -> None:
@@ -144,13 +146,14 @@ class Turns:
                 self.traversed.setdefault(key, []).append(self._traverse(pool, variant))
 
     def _traverse(self, pool: Pool, variant: Variant) -> Traversed:
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         collected = collect(pool, self.game, self.configs[pool.threads], variant.networks, 1)
-        return Traversed(collected.stats.as_dict(), time.perf_counter() - start)
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        return Traversed(collected.stats.as_dict(), seconds, cpu_seconds)
 
     def _loop(self, pool: Pool, dtype: str) -> None:
         for batch in {*ROOFLINE_BATCHES, self.mean_batch[dtype]}:
-            rate = self.bare[dtype].states_per_second(pool, batch, ROOFLINE_SECONDS)
+            rate = self.bare[dtype].rate(pool, batch, ROOFLINE_SECONDS)
             self.forward.setdefault((pool.threads, dtype, batch), []).append(rate)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -161,7 +164,9 @@ class Turns:
         traversed = self.traversed[threads, dtype, shortcuts]
         rates = [each.rate("rows") for each in traversed]
         best = self._best_batch(threads, dtype)
-        forward, same = self.forward[threads, dtype, best], self.forward[threads, dtype, self.mean_batch[dtype]]
+        forward, same = self._walls(threads, dtype, best), self._walls(threads, dtype, self.mean_batch[dtype])
+        cpu_rates = [each.counts["rows"] / each.cpu_seconds for each in traversed]
+        forward_cpu = [rate.cpu for rate in self.forward[threads, dtype, best]]
         counts = traversed[0].counts
         return {
             "threads": threads,
@@ -173,6 +178,7 @@ class Turns:
             "core_microseconds_per_state": 1e6 * threads / median(rates),
             "forward_share": paired(rates, forward),
             "forward_share_same_batch": paired(rates, same),
+            "forward_cpu_share": paired(cpu_rates, forward_cpu),
             "forward_per_second": median(forward),
             "forward_core_microseconds_per_state": 1e6 * threads / median(forward),
             "forward_best_batch": best,
@@ -186,7 +192,10 @@ class Turns:
 
     def _best_batch(self, threads: int, dtype: str) -> int:
         """Of the whole run, so that no turn's luck chooses."""
-        return max(ROOFLINE_BATCHES, key=lambda batch: median(self.forward[threads, dtype, batch]))
+        return max(ROOFLINE_BATCHES, key=lambda batch: median(self._walls(threads, dtype, batch)))
+
+    def _walls(self, threads: int, dtype: str, batch: int) -> list[float]:
+        return [rate.wall for rate in self.forward[threads, dtype, batch]]
 
     def _speed_up(self, threads: int, dtype: str, shortcuts: bool) -> dict[str, Any]:
         """What more threads gain over the fewest measured, beside what they gain the bare loop."""
@@ -196,9 +205,7 @@ class Turns:
         more, few = (
             [each.rate("rows") for each in self.traversed[count, dtype, shortcuts]] for count in (threads, fewest)
         )
-        bare_more, bare_few = (
-            self.forward[count, dtype, self._best_batch(count, dtype)] for count in (threads, fewest)
-        )
+        bare_more, bare_few = (self._walls(count, dtype, self._best_batch(count, dtype)) for count in (threads, fewest))
         speed_up, forward_speed_up = paired(more, few), paired(bare_more, bare_few)
         return {
             "speed_up_over_threads": fewest,
