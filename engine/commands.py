@@ -75,8 +75,8 @@ def _surplus(config: Any) -> str | None:
     if config.threads <= blocks:
         return None
     return (
-        f"threads is {config.threads}, but at most {blocks} blocks of traversals can run at once: {config.threads - blocks} "
-        "threads idle while they run; results are the same"
+        f"threads is {config.threads}, but at most {blocks} blocks of traversals can run at once: "
+        f"{config.threads - blocks} threads idle while they run; results are the same"
     )
 
 
@@ -93,7 +93,16 @@ def _started(folder: Any, resume: bool, watchers: list[Callable[[dict], object]]
             watcher(metrics)
 
     try:
-        return trainer(folder.config, run_dir=folder.path, on_iteration=show, resume=resume)
+        try:
+            return trainer(folder.config, run_dir=folder.path, on_iteration=show, resume=resume)
+        except (MemoryError, RuntimeError) as error:
+            # torch has no error of its own for memory that the machine refuses.
+            if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+                raise
+            raise BadInput(
+                "the run needs more memory than this machine gives it; lower network.hidden, network.layers, "
+                "training.batch_size or memory.capacity."
+            ) from None
     except BadInput as problem:
         if not resume:
             folder.discard()

@@ -6,6 +6,7 @@ import mmap
 
 import numpy as np
 
+from engine.errors import BadInput
 from pyx.encoding import RecordLayout, reservoir_slots, scatter
 
 
@@ -25,7 +26,14 @@ class Memory:
         self.layout, self.capacity, self.seed, self.number = layout, capacity, seed, number
         self.seen = 0
         # Anonymous pages: given by the kernel when first written, so that a large capacity costs nothing early on.
-        pages = mmap.mmap(-1, capacity * layout.record_bytes)
+        size = capacity * layout.record_bytes
+        try:
+            pages = mmap.mmap(-1, size)
+        except (OSError, OverflowError):
+            raise BadInput(
+                f"memory.capacity is {capacity}, but this machine refuses {size / 2**30:,.1f} GiB for one memory of so "
+                "many samples; lower it."
+            ) from None
         self.rows = np.frombuffer(pages, np.uint8).reshape(capacity, layout.record_bytes)
 
     @property
