@@ -80,6 +80,8 @@ class RunFolder:
         """
         folder = Path(path)
         own = folder / "config.toml"
+        if folder.is_file():
+            raise RunError(f"{folder} is a file, but a run is a folder; give the run's own.")
         if not folder.is_dir():
             raise RunError(f"{folder} does not exist, so no run can go on there; leave --resume out to start one.")
         if not own.is_file():
