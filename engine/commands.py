@@ -121,7 +121,7 @@ def _say_how_to_resume(run: Path, what: str) -> None:
 
 def _finished(folder: Any, metrics: dict[str, Any] | None, as_json: bool) -> int:
     """What was learned, in words or as JSON, and its pictures."""
-    from engine.judge import solvable
+    from engine.evaluation import tree_of
     from engine.report import write_report
 
     run = folder.path
@@ -140,7 +140,7 @@ def _finished(folder: Any, metrics: dict[str, Any] | None, as_json: bool) -> int
         return 0
     print(f"trained to iteration {metrics.get('iteration')}: {run}")
     if metrics.get("exploitability") is not None:
-        tree = solvable(folder.config.load_game())
+        tree = tree_of(folder.config.load_game())
         print(
             f"exploitability (NashConv / 2): {tree.nash_conv(tree.uniform()) / 2:.4f} before, playing uniformly; "
             f"{metrics['exploitability']:.4f} after, exact"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from engine.agent import Agent, sequence_sources
+from engine.checkpoint import PastNetwork
 from engine.config import Config
 from engine.evaluation import AverageStrategy, evaluate_strategy, strategy_of_network
 from engine.inference import PublishedNetwork
@@ -55,8 +56,8 @@ class Judge:
 
     def __init__(self, game: Game, config: Config, factory: Factory) -> None:
         self.game, self.config, self._factory = game, config, factory
-        self._tree = solvable(game) if config.evaluation.every else None
-        self._average = AverageStrategy(self._tree) if self._tree else None
+        tree = solvable(game) if config.evaluation.every else None
+        self._average = AverageStrategy(tree) if tree else None
         self._players = [
             PublishedNetwork(
                 make_network(factory, game, config, number=number, iteration=0), game.n_features, torch.float32
@@ -69,33 +70,37 @@ class Judge:
         """Count the past networks of a resumed run, and the first network of a new one."""
         if self._average is not None and self.config.average == "advantage_sequence":
             for pair in zip(*sequence.values(), strict=True):
-                self._count(pair)
+                self._count(self._average, pair)
 
     def judge(self, pool: Pool, iteration: int, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
         """What is known of the average strategy after an iteration; {} where none was asked for."""
         every = self.config.evaluation.every
         due = bool(every) and (iteration % every == 0 or iteration == self.config.iterations)
-        if self._tree is not None:
-            return pool.map(lambda _: self._exactly(due, learners, sequence), [None])[0]
+        if self._average is not None:
+            average = self._average
+            return pool.map(lambda _: self._exactly(average, due, learners, sequence), [None])[0]
         return self._by_matches(pool, learners, sequence) if due else {}
 
-    def _exactly(self, due: bool, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
+    def _exactly(
+        self, average: AverageStrategy, due: bool, learners: Mapping[str, Any], sequence: Mapping[str, list]
+    ) -> dict:
+        tree = average.tree
         if self.config.average == "advantage_sequence":
-            self._count([past[-1] for past in sequence.values()])
-            return evaluate_strategy(self._tree, self._average.strategy()) if due else {}
+            self._count(average, [past[-1] for past in sequence.values()])
+            return evaluate_strategy(tree, average.strategy()) if due else {}
         if not due:
             return {}
         for player in self._players:
             with learners["strategy"].model.reading() as module:
                 player.publish(module)
-        return evaluate_strategy(self._tree, strategy_of_network(self._tree, self._players, "strategy"))
+        return evaluate_strategy(tree, strategy_of_network(tree, self._players, "strategy"))
 
-    def _count(self, pair: list) -> None:
+    def _count(self, average: AverageStrategy, pair: Sequence[PastNetwork]) -> None:
         """Add one iteration's strategies to the exact average: weight 1 for the first, t + 1 after iteration t."""
         for player, past in zip(self._players, pair, strict=True):
             player.publish_state(past.load())
-        strategy = strategy_of_network(self._tree, self._players, "advantage", self.config.traversal.fallback)
-        self._average.add(strategy, pair[0].iteration + 1.0)
+        strategy = strategy_of_network(average.tree, self._players, "advantage", self.config.traversal.fallback)
+        average.add(strategy, pair[0].iteration + 1.0)
 
     def _by_matches(self, pool: Pool, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
         """Matches of the average strategy against the config's opponents."""

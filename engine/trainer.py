@@ -22,7 +22,7 @@ from engine.metrics import MetricsLog
 from engine.networks import Factory, default_factory, make_network
 from pyx.encoding import RecordLayout
 from pyx.stats import TraversalStats
-from threading_runtime.gil import gil_enabled, keep_gil_off
+from threading_runtime.gil import gil_enabled, keep_gil_off, threads_default
 from threading_runtime.pool import Pool
 from threading_runtime.tasks import run_chains
 
@@ -60,6 +60,7 @@ class Trainer:
         """
         keep_gil_off()
         self.config = config = config.resolved()
+        self.threads = config.threads or threads_default()
         self.game = config.load_game()
         self._factory = network or default_factory
         self._on_iteration = on_iteration
@@ -93,7 +94,7 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """Train up to the config's last iteration; the last iteration's metrics."""
         try:
-            with Pool(self.config.threads) as pool:
+            with Pool(self.threads) as pool:
                 pool.map(self.judge.start, [self.store.sequence])
                 self._loop(pool)
         finally:
@@ -136,7 +137,7 @@ class Trainer:
             "nodes_per_second": counts["nodes"] / clock.seconds["collect"],
             **{f"{phase}_seconds": seconds for phase, seconds in clock.seconds.items()},
             "iteration_seconds": clock.total(),
-            "threads": self.config.threads,
+            "threads": self.threads,
             "workers": self.config.workers,
             "gil_enabled": gil_enabled(),
             "python": platform.python_version(),
