@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -12,6 +10,7 @@ from engine.bench import say, summary
 from engine.config import Config, TrainingSettings
 from engine.hardware import cpu_has_bf16
 from engine.trainer import Trainer
+from engine.training_bench import training_rows
 
 PHASES = ("collect", "remember", "train", "publish", "iteration")
 
@@ -23,11 +22,17 @@ DEFAULT_UPDATES = TrainingSettings().updates
 
 
 def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each thread count (by default one a core) and precision; then the rows of training alone."""
+    """A row for each thread count (by default one a core) and precision."""
     config = Config().with_overrides([*BASE, *overrides])
     counts: Sequence[int | None] = threads or [None]
-    rows = [_row(config, count, *precision) for count in counts for precision in _precisions(config)]
-    return rows + _training_rows(threads, overrides)
+    rows = []
+    for count in counts:
+        rows += [_row(config, count, *precision) for precision in _precisions(config)]
+        say("training beside its own products")
+        alone = {row["dtype"]: row for row in training_rows(count, overrides)}
+        for row in rows[-len(_precisions(config)) :]:
+            row |= _shares(alone["bfloat16" if row["autocast"] else "float32"], config.training.updates)
+    return rows
 
 
 def _precisions(config: Config) -> list[tuple[str, bool]]:
@@ -75,7 +80,10 @@ def _scaled(updates: int, seconds: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _training_rows(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, Any]]:
-    with suppress(ModuleNotFoundError):
-        return import_module("engine.training_bench").training_rows(threads, overrides)
-    return []
+def _shares(alone: dict[str, Any], updates: int) -> dict[str, float]:
+    """Training beside the matrix products of the same updates: see engine.training_bench."""
+    return {
+        "training_share": alone["roofline_share"],
+        "training_cpu_share": alone["roofline_cpu_share"],
+        "training_roofline_seconds": alone["roofline_seconds"] * updates,
+    }

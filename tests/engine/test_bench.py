@@ -52,6 +52,7 @@ def test_traversal():
         assert row["nodes_per_second"] == row["rows_per_second"] > 0
         assert row["forced_nodes_per_second"] > 0
         assert row["forward_share"] > 0 and row["forward_share_same_batch"] > 0
+        assert row["forward_cpu_share"] > 0
         assert row["core_microseconds_per_state"] == pytest.approx(1e6 * row["threads"] / row["rows_per_second"])
         assert row["forward_best_batch"] in bench_traversal.ROOFLINE_BATCHES
         assert (row["traversals"], row["lanes"]) == (16, 4)
@@ -94,11 +95,11 @@ def test_forward():
     ]
     for row in rows:
         assert row["microseconds_per_call"] == pytest.approx(row["core_microseconds_per_state"] * row["batch"])
-        assert row["gflop_per_second"] > 0
+        assert row["gflop_per_second"] > 0 and row["cpu_microseconds_per_state"] > 0
 
 
 def test_end_to_end():
-    rows = [row for row in measured("end-to-end", [2]) if row["figure"] == "iteration_seconds"]
+    rows = measured("end-to-end", [2])
     assert [(row["inference_dtype"], row["autocast"]) for row in rows] == [(d, d == "bfloat16") for d in DTYPES]
     for row in rows:
         phases = sum(row[f"{phase}_seconds"] for phase in ("collect", "remember", "train", "publish"))
@@ -107,6 +108,7 @@ def test_end_to_end():
         assert row["scaled_to_updates"] == 512
         assert row["scaled_train_seconds"] == pytest.approx(256 * row["train_seconds"])
         assert row["scaled_iteration_seconds"] > row["scaled_train_seconds"]
+        assert row["training_share"] > 0 and row["training_cpu_share"] > 0 and row["training_roofline_seconds"] > 0
 
 
 def test_memory():
