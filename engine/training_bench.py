@@ -32,7 +32,8 @@ def training_rows(
     on a machine that does nothing else. overrides: KEY=VALUE texts that change the default settings.
     """
     settings = [*overrides, f"training.updates={updates}", *([f"threads={threads}"] if threads else [])]
-    return [_row(Config().with_overrides([*settings, f"training.autocast={half}"]), pairs) for half in ("false", "true")]
+    precisions = ([*settings, f"training.autocast={half}"] for half in ("false", "true"))
+    return [_row(Config().with_overrides(precision), pairs) for precision in precisions]
 
 
 def _row(config: Config, pairs: int) -> dict[str, Any]:
