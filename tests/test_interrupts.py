@@ -91,10 +91,10 @@ def stuck_workers(first=1, polling=True):
 
     collect = trainer.collect
 
-    def stuck(pool, game, config, evaluate, iteration):
+    def stuck(pool, game, config, evaluate, iteration, *more):
         if iteration < first:
-            return collect(pool, game, config, evaluate, iteration)
-        print("stuck", file=sys.stderr, flush=True)
+            return collect(pool, game, config, evaluate, iteration, *more)
+        print("workers stuck", file=sys.stderr, flush=True)
 
         def job(_):
             while True:
@@ -112,7 +112,7 @@ def test_interrupted_before_its_first_boundary_a_run_goes_on_from_the_start(tmp_
     expected = reference(tmp_path, config)
     run = tmp_path / "run"
     command = Command("train", path, "--run", run, before=stuck_workers)
-    command.wait_for_text("stuck")
+    command.wait_for_text("workers stuck\n")
     assert "no iteration was complete" in interrupted(command, signal.SIGINT).err
     assert freecfr("train", path, "--run", run, "--resume").status == 0
     assert contents(run, config) == expected
@@ -123,7 +123,7 @@ def test_a_second_request_ends_what_does_not_stop_at_once(tmp_path):
     expected = reference(tmp_path, config)
     run = tmp_path / "run"
     command = Command("train", path, "--run", run, before=partial(stuck_workers, first=4, polling=False))
-    command.wait_for_text("stuck")
+    command.wait_for_text("workers stuck\n")
     command.send(signal.SIGINT)
     time.sleep(1.5 * SAME_REQUEST)
     assert command.running
