@@ -68,10 +68,11 @@ class Products:
 
     def __init__(self, trainer: Trainer) -> None:
         training, network, game = trainer.config.training, trainer.config.network, trainer.game
-        self._sets = training.updates * training.shards
+        shards = training.shards or 1  # a trainer's config has it decided
+        self._sets = training.updates * shards
         dtype = torch.bfloat16 if training.autocast else torch.float32
         widths = [game.n_features] + [network.hidden] * network.layers + [game.n_actions]
-        rows = training.batch_size // training.shards
+        rows = training.batch_size // shards
 
         def random(*shape: int) -> torch.Tensor:
             return torch.randn(shape).to(dtype)
