@@ -11,6 +11,9 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from engine.parameters import array
+from pyx.gradients import relu_back
+
 Tensors = list[torch.Tensor]
 
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -27,10 +30,11 @@ class Gradients(Protocol):
         """Take note of changed weights; alone, before the next `forward`."""
 
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """float32 outputs (n, n_actions), and what `backward` needs of them."""
+        """Outputs (n, n_actions), float32 or bfloat16, and what `backward` needs of them."""
 
     def backward(self, kept: Any, gradient: torch.Tensor) -> Tensors:
-        """From the gradient by outputs to that by each trainable parameter, in the order of `parameters()`."""
+        """From the gradient by outputs, alike in shape and dtype, to that by each trainable parameter, in the order of
+        `parameters()`, float32 or bfloat16."""
 
 
 def gradients_of(module: nn.Module, *, half: bool) -> Gradients:
@@ -53,23 +57,22 @@ class StackGradients:
             torch._foreach_copy_(self._used, self._masters)
 
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, Tensors]:
-        with torch.no_grad():
-            inputs = [features]
-            for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
-                inputs.append(linear(inputs[-1], weight, bias, relu=True))
-            return linear(inputs[-1], self._weights[-1], self._biases[-1]).float(), inputs
+        inputs = [features]
+        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
+            inputs.append(linear(inputs[-1], weight, bias, relu=True))
+        return linear(inputs[-1], self._weights[-1], self._biases[-1]), inputs
 
     def backward(self, inputs: Tensors, gradient: torch.Tensor) -> Tensors:
-        with torch.no_grad():
-            gradient = gradient.to(inputs[0].dtype)
-            backwards: Tensors = []
-            for number in reversed(range(len(inputs))):
-                backwards += [gradient.sum(0, dtype=torch.float32), weight_gradient(gradient, inputs[number])]
-                if number:
-                    gradient = input_gradient(gradient, self._weights[number])
-                    # A layer's input is the ReLU of what was before: it is 0 where nothing flows back.
-                    torch.ops.aten.threshold_backward.grad_input(gradient, inputs[number], 0, grad_input=gradient)
-            return backwards[::-1]
+        backwards: Tensors = [gradient.sum(0)]
+        for number in reversed(range(len(inputs))):
+            backwards.append(weight_gradient(gradient, inputs[number]))
+            if number:
+                gradient = input_gradient(gradient, self._weights[number])
+                # A layer's inputs are what the ReLU before it gave out.
+                bias = torch.empty(gradient.shape[1])
+                relu_back(array(gradient), array(inputs[number]), bias.numpy())
+                backwards.append(bias)
+        return backwards[::-1]
 
 
 class AutogradGradients:
@@ -84,7 +87,8 @@ class AutogradGradients:
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.enable_grad(), torch.autocast(features.device.type, torch.bfloat16, enabled=self._half):
             outputs = self._module(features)
-        return outputs.detach().float(), outputs
+        seen = outputs.detach().contiguous()
+        return seen if seen.dtype == torch.bfloat16 else seen.float(), outputs
 
     def backward(self, outputs: torch.Tensor, gradient: torch.Tensor) -> Tensors:
         parameters = [parameter for parameter in self._module.parameters() if parameter.requires_grad]

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from engine.gradients import gradients_of
-from engine.losses import Loss, advantage_loss, strategy_loss
 from engine.memory import Memory
-from engine.parameters import FlatParameters
+from engine.parameters import FlatParameters, array
 from pyx.cfr_math import iteration_weights
 from pyx.encoding import RecordLayout, batch_indices, gather
+from pyx.losses import advantage_loss, strategy_loss
 from threading_runtime.weights import SharedModel
 
 # Divides where a batch weighs nothing.
@@ -39,11 +39,12 @@ class Learner:
         training = config.training
         self.steps, self.shards = training.updates, training.shards
         is_strategy = name == "strategy"
-        self._loss_of: Loss = strategy_loss if is_strategy else advantage_loss
+        self._loss_of = strategy_loss if is_strategy else advantage_loss
         self._scale = 1.0 if is_strategy else 1.0 / game.payoff_scale
         self._parameters = FlatParameters(module)
         self._differentiate = gradients_of(module, half=training.autocast)
         self.model = SharedModel(module)
+        self._excess = torch.ones(())
         self.optimizer = self._make_optimizer()
         size = training.batch_size // self.shards
         self._parts = [Part(memory.layout, size, half=training.autocast) for _ in range(self.shards)]
@@ -76,12 +77,11 @@ class Learner:
             self.config.training.weight_cap,
             *part.arrays,
         )
-        features, *supervision = part.tensors
         with self.model.reading():
-            outputs, kept = self._differentiate.forward(features)
-            loss, gradient = self._loss_of(outputs, *supervision)
+            outputs, kept = self._differentiate.forward(part.features)
+            gradient = torch.empty_like(outputs)
+            part.loss = self._loss_of(array(outputs), *part.arrays[1:], array(gradient))
             part.gradients = self._differentiate.backward(kept, gradient)
-            part.loss = loss.item()
 
     def finish(self, step: int) -> None:
         """Sum the shards' gradients in order, step, draw the next batch."""
@@ -89,16 +89,16 @@ class Learner:
         # A loss is a mean over the batch's total weight, so that its size does not depend on importance weights.
         weight = max(sum(part.weight() for part in self._parts), _TINY)
         loss = sum(part.loss for part in self._parts) / weight
-        gradient = self._parameters.sum([part.gradients for part in self._parts])
-        norm = torch.linalg.vector_norm(gradient).item() / weight
+        norm = self._parameters.sum([part.gradients for part in self._parts], 1.0 / weight)
         if not math.isfinite(loss) or not math.isfinite(norm):
             raise TrainingError(
                 f"iteration {self._iteration}, network {self.name}, update {step}: loss {loss}, gradient norm {norm}; "
                 f"{self._statistics()}. Lower training.learning_rate or set training.clip_norm."
             )
-        clip = min(1.0, training.clip_norm / (norm + 1e-6)) if training.clip_norm else 1.0
+        # The step divides by it, which saves a pass; it is how torch's GradScaler hands a factor to the fused step.
+        excess = max(1.0, norm / training.clip_norm) if training.clip_norm else 1.0
+        self.optimizer.grad_scale = self._excess.fill_(excess)
         with self.model.writing():
-            gradient.mul_(clip / weight)
             for group in self.optimizer.param_groups:
                 group["lr"] = training.rate(step)
             self.optimizer.step()
@@ -129,27 +129,25 @@ class Learner:
 
     def _statistics(self) -> str:
         """Of the batch, for the report of a failure."""
-        targets, weights = ([part.tensors[place] for part in self._parts] for place in (1, 3))
-        return (
-            f"targets reach {max(part.abs().max().item() for part in targets):.3g}, "
-            f"weights {max(part.max().item() for part in weights):.3g}"
-        )
+        targets, weights = (max(np.abs(part.arrays[place]).max() for part in self._parts) for place in (2, 3))
+        return f"targets reach {targets:.3g}, weights {weights:.3g}"
 
 
 class Part:
     """A shard's samples, and what came of them.
 
-    arrays, tensors: features (n, n_features), targets and mask (n, n_actions), weights (n,); the same memory. With
-    `half` features are bfloat16, in arrays as uint16.
+    features: (n, n_features), float32 or with `half` bfloat16. arrays: the same memory, slots and targets
+    (n, max_legal), weights (n,), as gather fills them.
     """
 
     def __init__(self, layout: RecordLayout, n: int, *, half: bool) -> None:
-        bits = torch.zeros(n, layout.n_features, dtype=torch.int16 if half else torch.float32)
-        features = bits.view(torch.bfloat16) if half else bits
-        targets, mask, weights = (torch.zeros(n, *shape) for shape in ((layout.n_actions,), (layout.n_actions,), ()))
-        self.tensors = [features, targets, mask, weights]
-        self.arrays = [bits.numpy().view(np.uint16) if half else bits.numpy()]
-        self.arrays += [tensor.numpy() for tensor in self.tensors[1:]]
+        self.features = torch.zeros(n, layout.n_features, dtype=torch.bfloat16 if half else torch.float32)
+        self.arrays = [
+            array(self.features),
+            np.zeros((n, layout.max_legal), np.uint16),
+            np.zeros((n, layout.max_legal), np.float32),
+            np.zeros(n, np.float32),
+        ]
         self.gradients: list[torch.Tensor] = []
         self.loss = math.nan
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
+
+from pyx.gradients import sum_shards
 
 
 class FlatParameters:
@@ -11,7 +14,7 @@ class FlatParameters:
 
     The module stays what it was: its parameters, `state_dict` and `load_state_dict` go on as before.
 
-    vector: a float32 parameter, (n,), whose `grad` is what `sum` returns; an optimizer of it trains the module.
+    vector: a float32 parameter, (n,), whose `grad` is what `sum` puts there; an optimizer of it trains the module.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -27,16 +30,20 @@ class FlatParameters:
         for parameter, view in zip(parameters, self._views(self.vector.detach()), strict=True):
             parameter.data = view
         self.vector.grad = torch.zeros_like(self.vector)
-        self._gradients = self._views(self.vector.grad)
+        self._gradients = [array(view) for view in self._views(self.vector.grad)]
 
-    def sum(self, shards: list[list[torch.Tensor]]) -> torch.Tensor:
-        """The gradients of shards, one tensor a parameter each, added in order: (n,), overwritten by the next call."""
-        assert self.vector.grad is not None
-        torch._foreach_copy_(self._gradients, shards[0])
-        for gradients in shards[1:]:
-            torch._foreach_add_(self._gradients, gradients)
-        return self.vector.grad
+    def sum(self, shards: list[list[torch.Tensor]], scale: float) -> float:
+        """Put the scaled sum of the gradients of shards, one tensor a parameter each, in `vector.grad`; its norm.
+
+        The norm is Euclidean. Gradients are float32 or bfloat16, and are added in order in float32.
+        """
+        return sum_shards([[array(gradient) for gradient in shard] for shard in shards], self._gradients, scale)
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         pieces = vector.split([shape.numel() for shape in self._shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+
+
+def array(tensor: torch.Tensor) -> np.ndarray:
+    """The same memory as NumPy sees it: bfloat16 as uint16."""
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -7,6 +7,19 @@ from pyx.game cimport Game
 from pyx.rng cimport Rng, STREAM_BATCH, STREAM_RESERVOIR, rng_start, rng_u64
 from pyx.types cimport Output, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define freecfr_prefetch(address) __builtin_prefetch(address)
+    #else
+    #define freecfr_prefetch(address)
+    #endif
+    """
+    void freecfr_prefetch(const void* address) noexcept nogil
+
+cdef enum:
+    AHEAD = 8  # records of a batch asked of main memory before the one that is read
+
 # Eight features at a time: the floats of every byte. Written once at import, read by all threads.
 cdef float FLOATS[256][8]
 cdef uint16_t BFLOATS[256][8]
@@ -188,7 +201,7 @@ def batch_indices(uint64_t seed, uint32_t network, uint32_t iteration, uint32_t 
 
 def gather(RecordLayout layout, const uint8_t[:, ::1] memory, const int64_t[::1] indices,
            const double[::1] iteration_weights, double scale, double weight_cap,
-           features, float[:, ::1] targets, float[:, ::1] mask, float[::1] weights):
+           features, uint16_t[:, ::1] slots, float[:, ::1] targets, float[::1] weights):
     """A training batch of a memory's samples.
 
     memory             # IN, uint8 (capacity, record_bytes)
@@ -197,17 +210,16 @@ def gather(RecordLayout layout, const uint8_t[:, ::1] memory, const int64_t[::1]
     scale              # IN, factor of every target
     weight_cap         # IN, no sample's own weight counts for more
     features           # OUT, (n, n_features) float32, or uint16 that holds bfloat16 bits
-    targets            # OUT, float32 (n, n_actions), 0 where not legal
-    mask               # OUT, float32 (n, n_actions), 1 where legal
+    slots              # OUT, uint16 (n, max_legal): of each legal action, then NO_SLOT
+    targets            # OUT, float32 (n, max_legal): of each slot
     weights            # OUT, float32 (n,): iteration's weight times sample's weight
     """
     cdef Py_ssize_t i, n = indices.shape[0]
-    cdef int k, n_features = layout.n_features, n_actions = layout.n_actions
+    cdef int k, n_features = layout.n_features, max_legal = layout.max_legal
     cdef float[:, ::1] floats
     cdef uint16_t[:, ::1] bfloats
     cdef bint wide = features.dtype == np.float32
     cdef const uint8_t* record
-    cdef const uint16_t* slots
     cdef const float* values
     cdef double weight
     cdef uint32_t iteration
@@ -215,28 +227,28 @@ def gather(RecordLayout layout, const uint8_t[:, ::1] memory, const int64_t[::1]
         floats = features
     else:
         bfloats = features
-    _refuse(features.shape[0] != n or targets.shape[0] != n or mask.shape[0] != n or weights.shape[0] != n
-            or features.shape[1] != n_features or targets.shape[1] != n_actions or mask.shape[1] != n_actions
+    _refuse(features.shape[0] != n or targets.shape[0] != n or slots.shape[0] != n or weights.shape[0] != n
+            or features.shape[1] != n_features or targets.shape[1] != max_legal or slots.shape[1] != max_legal
             or memory.shape[1] != layout.record_bytes,
             f"a batch of {n} does not fit the arrays given for this game's layout")
     for i in range(n):
-        _refuse(not 0 <= indices[i] < memory.shape[0], f"sample {indices[i]}: the memory has {memory.shape[0]}")
+        if not 0 <= indices[i] < memory.shape[0]:
+            raise ValueError(f"sample {indices[i]}: the memory has {memory.shape[0]}")
     with nogil:
-        memset(&targets[0, 0], 0, n * n_actions * sizeof(float))
-        memset(&mask[0, 0], 0, n * n_actions * sizeof(float))
         for i in range(n):
+            # Samples lie far apart in main memory, and each would be waited for in turn.
+            if i + AHEAD < n:
+                for k in range(0, layout.record_bytes, 64):  # a line of the cache
+                    freecfr_prefetch(&memory[indices[i + AHEAD], k])
             record = &memory[indices[i], 0]
             if wide:
                 expand_float(record, n_features, &floats[i, 0])
             else:
                 expand_bfloat(record, n_features, &bfloats[i, 0])
-            slots = <const uint16_t*>(record + layout.slots_at)
+            memcpy(&slots[i, 0], record + layout.slots_at, max_legal * sizeof(uint16_t))
             values = <const float*>(record + layout.targets_at)
-            for k in range(layout.max_legal):
-                if slots[k] == NO_SLOT:
-                    break
-                targets[i, slots[k]] = <float>(values[k] * scale)
-                mask[i, slots[k]] = 1.0
+            for k in range(max_legal):
+                targets[i, k] = <float>(values[k] * scale)
             weight = (<const float*>(record + layout.weight_at))[0]
             iteration = (<const uint32_t*>(record + layout.iteration_at))[0]
             weights[i] = <float>((weight if weight < weight_cap else weight_cap) * iteration_weights[iteration])

@@ -106,12 +106,12 @@ def test_memory_sample(benchmark, game, records, kind):
     while memory.size < memory.capacity:
         memory.add(records[: memory.capacity - memory.size])
     features = np.zeros((BATCH, game.n_features), kind)
-    targets, mask = (np.zeros((BATCH, game.n_actions), np.float32) for _ in range(2))
+    slots, targets = (np.zeros((BATCH, game.max_legal), kind) for kind in (np.uint16, np.float32))
     sample_weights, of_iteration = np.zeros(BATCH, np.float32), iteration_weights(1)
 
     def sample():
         indices = batch_indices(1, 0, 1, 0, memory.size, BATCH)
-        gather(layout, memory.rows, indices, of_iteration, 1.0, 1e6, features, targets, mask, sample_weights)
+        gather(layout, memory.rows, indices, of_iteration, 1.0, 1e6, features, slots, targets, sample_weights)
 
     benchmark(sample)
-    assert (mask.sum(axis=1) >= 2).all() and (sample_weights > 0).all()
+    assert (slots[:, 1] < game.n_actions).all() and (sample_weights > 0).all()

@@ -101,7 +101,7 @@ def test_a_player_has_at_least_eight_blocks(count):
 
 @pytest.mark.parametrize(
     "batch, products, shards",
-    [(1, 1, 1), (512, 10_000, 1), (1024, 40_000, 1), (1024, 938_496, 4), (1000, 938_496, 4), (1023, 938_496, 1),
+    [(1, 1, 1), (512, 10_000, 1), (1024, 37_000, 2), (1024, 938_496, 4), (1000, 938_496, 4), (1023, 938_496, 1),
      (2048, 938_496, 8), (1 << 20, 938_496, 16), (2, 1 << 40, 2)],
 )  # fmt: skip
 def test_shards_divide_a_batch_and_are_worth_their_while(batch, products, shards):

@@ -65,24 +65,25 @@ def test_a_batch_is_its_records(game):
     weights_of = iteration_weights(2)
     n = len(indices)
     features = np.empty((n, game.n_features), np.float32)
-    targets, mask = np.empty((2, n, game.n_actions), np.float32)
+    slots, targets = np.empty((n, game.max_legal), np.uint16), np.empty((n, game.max_legal), np.float32)
     weights = np.empty(n, np.float32)
-    gather(layout, records, indices, weights_of, 0.5, 1.25, features, targets, mask, weights)
+    gather(layout, records, indices, weights_of, 0.5, 1.25, features, slots, targets, weights)
     for i, index in enumerate(indices):
         sample = layout.restore(records[index])
         bits = np.unpackbits(sample["row"], count=game.n_features, bitorder="little")
         assert (features[i] == bits).all()
-        expected = np.zeros(game.n_actions, np.float32)
-        expected[sample["slots"]] = sample["targets"] * 0.5
-        assert (targets[i] == expected).all()
-        assert (np.flatnonzero(mask[i]) == np.sort(sample["slots"])).all()
+        legal = len(sample["slots"])
+        assert (slots[i, :legal] == sample["slots"]).all() and (slots[i, legal:] == 0xFFFF).all()
+        assert (targets[i, :legal] == sample["targets"] * np.float32(0.5)).all() and (targets[i, legal:] == 0).all()
         assert weights[i] == pytest.approx(min(sample["weight"], 1.25) * weights_of[2], rel=1e-6)
 
 
 def test_samples_outside_the_memory_are_refused():
     layout = RecordLayout(LEDUC)
     memory = np.zeros((4, layout.record_bytes), np.uint8)
-    out = [np.empty((1, LEDUC.n_features), np.float32), *np.empty((2, 1, 3), np.float32), np.empty(1, np.float32)]
+    shape = (1, LEDUC.max_legal)
+    targets, weights = np.empty(shape, np.float32), np.empty(1, np.float32)
+    out = [np.empty((1, LEDUC.n_features), np.float32), np.empty(shape, np.uint16), targets, weights]
     with pytest.raises(ValueError, match="the memory has 4"):
         gather(layout, memory, np.array([4]), np.ones(2), 1.0, 1.0, *out)
 
