@@ -320,12 +320,13 @@ def default_block(count: int) -> int:
 
 
 def default_shards(batch_size: int, products: int) -> int:
-    """Equal parts of a batch: 2 from 2**24 multiply-adds of a forward pass, 4 from 2**27, 8 from 2**30, 16 from 2**33.
+    """Equal parts of a batch, 1 to 16: 2 from 2**24 multiply-adds of a forward pass, then one for each 2**28.
 
-    More let more threads work on one network; fewer have less to hand out and to sum. products: multiply-adds of a
-    sample.
+    A shard's gradients are as many as the network's weights, whatever its samples, so that summing them soon costs more
+    than a thread gains; with many cores training.shards may be set higher. products: multiply-adds of a sample.
     """
-    return max(n for n in (1, 2, 4, 8, 16) if batch_size % n == 0 and (n == 1 or batch_size * products >= n**3 << 21))
+    least = {1: 0, 2: 1 << 24, 4: 1 << 30, 8: 1 << 31, 16: 1 << 32}
+    return max(n for n in least if batch_size % n == 0 and batch_size * products >= least[n])
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[Any, Any]]:

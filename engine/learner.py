@@ -95,9 +95,9 @@ class Learner:
                 f"iteration {self._iteration}, network {self.name}, update {step}: loss {loss}, gradient norm {norm}; "
                 f"{self._statistics()}. Lower training.learning_rate or set training.clip_norm."
             )
-        # The step divides by it, which saves a pass; it is how torch's GradScaler hands a factor to the fused step.
-        excess = max(1.0, norm / training.clip_norm) if training.clip_norm else 1.0
-        self.optimizer.grad_scale = self._excess.fill_(excess)
+        excess = norm / training.clip_norm if training.clip_norm else 1.0
+        # What the fused step divides gradients by, which saves a pass; torch's GradScaler uses it too.
+        self.optimizer.grad_scale = self._excess.fill_(excess) if excess > 1.0 else None
         with self.model.writing():
             for group in self.optimizer.param_groups:
                 group["lr"] = training.rate(step)
