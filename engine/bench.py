@@ -18,6 +18,7 @@ BENCHES = {
     "forward": "engine.bench_forward",
     "end-to-end": "engine.bench_iteration",
     "memory": "engine.bench_memory",
+    "learning": "engine.bench_learning",
 }
 NOT_BUILT = ("baseline", "schedulers", "streams", "gates")
 

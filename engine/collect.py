@@ -72,8 +72,10 @@ def collect(
         stats.merge(block.stats)
     return Collected(
         records={
-            **{f"advantage{player}": [b.advantage_records() for b in blocks if b.traverser == player]
-               for player in traversers},
+            **{
+                f"advantage{player}": [b.advantage_records() for b in blocks if b.traverser == player]
+                for player in traversers
+            },
             "strategy": [block.strategy_records() for block in blocks],
         },
         stats=stats,

@@ -87,13 +87,17 @@ class Judge:
         tree = average.tree
         if self.config.average == "advantage_sequence":
             self._count(average, [past[-1] for past in sequence.values()])
-            return evaluate_strategy(tree, average.strategy()) if due else {}
         if not due:
             return {}
-        for player in self._players:
-            with learners["strategy"].model.reading() as module:
-                player.publish(module)
-        return evaluate_strategy(tree, strategy_of_network(tree, self._players, "strategy"))
+        if self.config.average == "advantage_sequence":
+            strategy = average.strategy()
+        else:
+            for player in self._players:
+                with learners["strategy"].model.reading() as module:
+                    player.publish(module)
+            strategy = strategy_of_network(tree, self._players, "strategy")
+        infosets = sum(learner.memory.infosets() for name, learner in learners.items() if name != "strategy")
+        return {**evaluate_strategy(tree, strategy), "infosets_sampled": infosets, "infosets": tree.n_infosets}
 
     def _count(self, average: AverageStrategy, pair: Sequence[PastNetwork]) -> None:
         """Add one iteration's strategies to the exact average: weight 1 for the first, t + 1 after iteration t."""

@@ -47,3 +47,9 @@ class Memory:
         scatter(records, slots, self.rows)
         self.seen += len(records)
         return slots
+
+    def infosets(self) -> int:
+        """How many information sets the samples are of, told apart by a 64-bit hash of their packed rows."""
+        words = np.ascontiguousarray(self.rows[: self.size, : self.layout.row_bytes]).view(np.uint64)
+        mixers = np.random.default_rng(0).integers(1 << 63, size=words.shape[1], dtype=np.uint64) * 2 + 1
+        return len(np.unique(words @ mixers))

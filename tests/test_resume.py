@@ -13,7 +13,7 @@ from tests.run_folders import contents, reference, written
 
 # Small runs that between them use both samplings and both averages.
 RUNS = ["kuhn", "leduc"]
-EVALUATED = {"nash_conv", "exploitability", "game_value", "exact"}
+EVALUATED = {"nash_conv", "exploitability", "game_value", "exact", "infosets_sampled", "infosets"}
 
 
 def lines(log):

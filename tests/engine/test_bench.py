@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from engine import bench, bench_forward, bench_traversal, cli
+from engine import bench, bench_forward, bench_learning, bench_traversal, cli
 from engine.bench_memory import fill, resident_mib
 from engine.config import Config
 from engine.errors import BadInput
@@ -155,3 +155,17 @@ def test_refused(name, says, capsys):
 def test_settings_that_cannot_be_used(capsys):
     assert cli.main(["bench", "forward", "--set", "network.hiden=3"]) == 2
     assert "did you mean 'network.hidden'" in capsys.readouterr().err
+
+
+def test_learning():
+    rows = bench.run("learning", [1], ["game.name=kuhn", "iterations=2", "evaluation.every=1", "training.updates=2"])[
+        "rows"
+    ]
+    assert [(row["algorithm"], row["iteration"]) for row in rows] == [
+        (algorithm, iteration) for algorithm in bench_learning.ALGORITHMS for iteration in (1, 2)
+    ]
+    for row in rows:
+        assert row["repeats"] == len(bench_learning.SEEDS) and row["median"] == row["exploitability"] <= row["worst"]
+        assert 0 < row["infosets_sampled"] <= row["infosets"] == 12
+        assert row["parameters"] == 11 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2
+        assert 0 < row["samples"] and 0.0 < row["seconds"]
