@@ -1,4 +1,4 @@
-"""Gradients of a network's parameters: written out for a plain stack of layers, by autograd for any other module.
+"""Gradients of a network's parameters: on the CPU written out for a plain stack of layers, elsewhere by autograd.
 
 Written out they cost little more than their matrix products. Those go to oneDNN where torch has it, which on some
 processors is twice as fast as the library behind torch.mm.
@@ -39,7 +39,8 @@ class Gradients(Protocol):
 
 def gradients_of(module: nn.Module, *, half: bool) -> Gradients:
     """half: bfloat16 features and products; weights and sums over a batch's shards stay float32."""
-    return StackGradients(module, half) if _is_stack(module) else AutogradGradients(module, half)
+    on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters())
+    return StackGradients(module, half) if on_cpu and _is_stack(module) else AutogradGradients(module, half)
 
 
 class StackGradients:

@@ -10,6 +10,7 @@ import torch
 from engine.agent import Agent, sequence_sources
 from engine.checkpoint import PastNetwork
 from engine.config import Config
+from engine.digests import canonical
 from engine.evaluation import AverageStrategy, evaluate_strategy, strategy_of_network
 from engine.inference import PublishedNetwork
 from engine.matches import play_match
@@ -110,7 +111,7 @@ class Judge:
         """Matches of the average strategy against the config's opponents."""
         if self.config.average == "strategy_network":
             with learners["strategy"].model.reading() as module:
-                state = module.state_dict()
+                state = canonical(module.state_dict())
             agent = Agent(self.game, self.config, [[(1.0, lambda: state)]] * 2, "strategy", self._factory)
         else:
             agent = Agent(self.game, self.config, sequence_sources(sequence), "advantage", self._factory)

@@ -44,7 +44,8 @@ class Learner:
         self._parameters = FlatParameters(module)
         self._differentiate = gradients_of(module, half=training.autocast)
         self.model = SharedModel(module)
-        self._excess = torch.ones(())
+        self._device = self._parameters.vector.device
+        self._excess = torch.ones((), device=self._device)
         self.optimizer = self._make_optimizer()
         size = training.batch_size // self.shards
         self._parts = [Part(memory.layout, size, half=training.autocast) for _ in range(self.shards)]
@@ -78,10 +79,11 @@ class Learner:
             *part.arrays,
         )
         with self.model.reading():
-            outputs, kept = self._differentiate.forward(part.features)
+            outputs, kept = self._differentiate.forward(part.features.to(self._device))
+            outputs = outputs.cpu()
             gradient = torch.empty_like(outputs)
             part.loss = self._loss_of(array(outputs), *part.arrays[1:], array(gradient))
-            part.gradients = self._differentiate.backward(kept, gradient)
+            part.gradients = self._differentiate.backward(kept, gradient.to(self._device))
 
     def finish(self, step: int) -> None:
         """Sum the shards' gradients in order, step, draw the next batch."""
@@ -89,7 +91,8 @@ class Learner:
         # A loss is a mean over the batch's total weight, so that its size does not depend on importance weights.
         weight = max(sum(part.weight() for part in self._parts), _TINY)
         loss = sum(part.loss for part in self._parts) / weight
-        norm = self._parameters.sum([part.gradients for part in self._parts], 1.0 / weight)
+        with self.model.writing():  # on CUDA the shards' gradients are there once their readings have ended
+            norm = self._parameters.sum([part.gradients for part in self._parts], 1.0 / weight)
         if not math.isfinite(loss) or not math.isfinite(norm):
             raise TrainingError(
                 f"iteration {self._iteration}, network {self.name}, update {step}: loss {loss}, gradient norm {norm}; "

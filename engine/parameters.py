@@ -30,14 +30,27 @@ class FlatParameters:
         for parameter, view in zip(parameters, self._views(self.vector.detach()), strict=True):
             parameter.data = view
         self.vector.grad = torch.zeros_like(self.vector)
-        self._gradients = [array(view) for view in self._views(self.vector.grad)]
+        self._gradients = self._views(self.vector.grad)
 
     def sum(self, shards: list[list[torch.Tensor]], scale: float) -> float:
         """Put the scaled sum of the gradients of shards, one tensor a parameter each, in `vector.grad`; its norm.
 
         The norm is Euclidean. Gradients are float32 or bfloat16, and are added in order in float32.
         """
-        return sum_shards([[array(gradient) for gradient in shard] for shard in shards], self._gradients, scale)
+        if self.vector.device.type != "cpu":
+            return self.sum_by_torch(shards, scale)
+        into = [array(gradient) for gradient in self._gradients]
+        return sum_shards([[array(gradient) for gradient in shard] for shard in shards], into, scale)
+
+    def sum_by_torch(self, shards: list[list[torch.Tensor]], scale: float) -> float:
+        """What `sum` does, on any device."""
+        first, *others = shards
+        torch._foreach_copy_(self._gradients, first)
+        for shard in others:
+            torch._foreach_add_(self._gradients, [gradient.float() for gradient in shard])
+        gradient = self.vector.grad
+        assert gradient is not None
+        return float(gradient.mul_(scale).norm(dtype=torch.float64))
 
     def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
         pieces = vector.split([shape.numel() for shape in self._shapes])

@@ -24,6 +24,7 @@ from pyx.encoding import RecordLayout
 from pyx.stats import TraversalStats
 from threading_runtime.gil import gil_enabled, keep_gil_off, threads_default
 from threading_runtime.pool import Pool
+from threading_runtime.streams import only_deterministic, use_own_stream
 from threading_runtime.tasks import run_chains
 
 # Numbers of networks and memories; part of the keys of their random streams.
@@ -61,6 +62,9 @@ class Trainer:
         keep_gil_off()
         self.config = config = config.resolved()
         self.threads = config.threads or threads_default()
+        self._device = torch.device(config.device)
+        if config.deterministic and self._device.type != "cpu":
+            only_deterministic()
         self.game = config.load_game()
         self._factory = network or default_factory
         self._on_iteration = on_iteration
@@ -94,7 +98,7 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """Train up to the config's last iteration; the last iteration's metrics."""
         try:
-            with Pool(self.threads) as pool:
+            with Pool(self.threads, initialise=lambda: use_own_stream(self._device)) as pool:
                 pool.map(self.judge.start, [self.store.sequence])
                 self._loop(pool)
         finally:
@@ -193,7 +197,8 @@ class Trainer:
         return summary
 
     def _new_network(self, name: str, iteration: int) -> torch.nn.Module:
-        return make_network(self._factory, self.game, self.config, number=NUMBERS[name], iteration=iteration)
+        module = make_network(self._factory, self.game, self.config, number=NUMBERS[name], iteration=iteration)
+        return module.to(self._device)
 
     def _restore(self, boundary: Boundary) -> None:
         self.iteration, self.totals = boundary.iteration, dict(boundary.totals)

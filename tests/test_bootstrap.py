@@ -1,4 +1,5 @@
 """scripts/bootstrap: quick when there is nothing to do, and one sentence when it cannot go on."""
+
 import os
 import shutil
 import subprocess

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import torch
@@ -17,6 +18,13 @@ def use_own_stream(device: torch.device | str) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.cuda.set_stream(torch.cuda.Stream(device))
+
+
+def only_deterministic() -> None:
+    """Let this process use nothing on CUDA whose bits may differ from run to run; before its first product there."""
+    # cuBLAS shares a workspace among products otherwise, and which of them gets it is a matter of timing.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 class WeightOrder:

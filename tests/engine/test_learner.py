@@ -270,3 +270,14 @@ def test_flat_parameters_leave_the_module_what_it_was():
 def test_parameters_that_cannot_be_trained_are_refused(module):
     with pytest.raises(ValueError, match="must be float32, and there must be some"):
         FlatParameters(module)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_summed_on_any_device_as_on_the_cpu(dtype):
+    module = default_factory(7, 3, config())
+    shards = [[torch.randn(each.shape).to(dtype) for each in module.parameters()] for _ in range(3)]
+    compiled, plain = FlatParameters(module), FlatParameters(copy.deepcopy(module))
+    norm = compiled.sum(shards, 0.25)
+    assert plain.sum_by_torch(shards, 0.25) == pytest.approx(norm, rel=1e-6)
+    torch.testing.assert_close(plain.vector.grad, compiled.vector.grad)
+    assert norm == pytest.approx(float(compiled.vector.grad.norm()), rel=1e-5)

@@ -43,14 +43,17 @@ class Check:
         return bool(np.abs(self.z).max() <= 5 and 0.8 <= np.mean(self.z**2) <= 1.2)
 
     def __str__(self):
-        return f"{len(self.z)} z, worst {np.abs(self.z).max():.2f}, mean square {np.mean(self.z**2):.3f}, " \
-               f"left out {self.left_out:.1%} of visits"
+        return (
+            f"{len(self.z)} z, worst {np.abs(self.z).max():.2f}, mean square {np.mean(self.z**2):.3f}, "
+            f"left out {self.left_out:.1%} of visits"
+        )
 
 
 def run(game, algorithm, player, evaluate, traversals, *, seed=11, **settings):
     """A block's advantage records as columns."""
-    block = TraversalBlock(game, algorithm, player, 0, traversals, lanes=4096, seed=seed, iteration=3,
-                           keep_strategy=False, **settings)
+    block = TraversalBlock(
+        game, algorithm, player, 0, traversals, lanes=4096, seed=seed, iteration=3, keep_strategy=False, **settings
+    )
     while block.advance():
         for seat in (0, 1):
             if block.waiting(seat):

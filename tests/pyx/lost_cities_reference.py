@@ -1,4 +1,5 @@
 """Lost Cities in plain Python lists: slow, obvious, and written from the rules alone."""
+
 import numpy as np
 
 LETTERS = "RGWBYP"
@@ -15,7 +16,7 @@ def in_order(cards):
 
 def all_cards(parameters):
     ranks = ["H"] * parameters["wagers"] + [str(number) for number in range(2, parameters["ranks"] + 2)]
-    return [letter + rank for letter in LETTERS[:parameters["colours"]] for rank in ranks]
+    return [letter + rank for letter in LETTERS[: parameters["colours"]] for rank in ranks]
 
 
 class Table:
@@ -23,7 +24,7 @@ class Table:
 
     def __init__(self, parameters, deck):
         self.parameters = parameters
-        self.letters = LETTERS[:parameters["colours"]]
+        self.letters = LETTERS[: parameters["colours"]]
         self.deck = list(deck)
         self.hands = [[], []]
         self.known = [[], []]
@@ -94,21 +95,34 @@ class Table:
     def position(self):
         """As LostCitiesState.position() writes it, `known` aside."""
         return {
-            "player_to_act": self.mover, "phase": self.phase, "hands": [in_order(hand) for hand in self.hands],
+            "player_to_act": self.mover,
+            "phase": self.phase,
+            "hands": [in_order(hand) for hand in self.hands],
             "boards": [{letter: column for letter, column in board.items() if column} for board in self.boards],
             "piles": {letter: pile for letter, pile in self.piles.items() if pile},
-            "deck_bottom_to_top": self.deck, "discarded_this_turn": self.barred, "ply": self.ply,
-            "scores": [self.score(0), self.score(1)], "deck_left": len(self.deck), "terminal": self.over(),
+            "deck_bottom_to_top": self.deck,
+            "discarded_this_turn": self.barred,
+            "ply": self.ply,
+            "scores": [self.score(0), self.score(1)],
+            "deck_left": len(self.deck),
+            "terminal": self.over(),
         }
 
     def seen_colour(self, player, letter):
         """All that `player` knows of one colour, without the colour's name."""
+
         def ranks(cards):
             return tuple(sorted(rank_of(card) for card in cards if card[0] == letter))
 
-        return (ranks(self.boards[player][letter]), ranks(self.boards[1 - player][letter]),
-                ranks(self.hands[player]), ranks(self.known[1 - player]), ranks(self.known[player]),
-                tuple(rank_of(card) for card in self.piles[letter]), letter == self.barred)
+        return (
+            ranks(self.boards[player][letter]),
+            ranks(self.boards[1 - player][letter]),
+            ranks(self.hands[player]),
+            ranks(self.known[1 - player]),
+            ranks(self.known[player]),
+            tuple(rank_of(card) for card in self.piles[letter]),
+            letter == self.barred,
+        )
 
     def seen_table(self, player):
         """What `player` knows beside the colours: own turn, draw phase, deck, plies until only the deck is left."""
@@ -146,8 +160,10 @@ def read_row(parameters, row):
         held = [cards() for _ in range(5)]
         depths = [number(take((ranks + wagers).bit_length())) for _ in range(ranks + wagers)]
         inside, top, barred = take(ranks), take(ranks + 1), take(1)
-        pile = sorted(((depth, rank) for depth, rank in zip(depths, [*range(1, ranks + 1)] + [0] * wagers, strict=True)
-                       if depth), reverse=True)
+        pile = sorted(
+            ((depth, rank) for depth, rank in zip(depths, [*range(1, ranks + 1)] + [0] * wagers, strict=True) if depth),
+            reverse=True,
+        )
         pile = [rank for _, rank in pile]
         assert sorted(depth for depth in depths if depth) == [*range(1, len(pile) + 1)]
         assert inside == [rank in pile for rank in range(1, ranks + 1)]

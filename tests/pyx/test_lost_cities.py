@@ -1,4 +1,5 @@
 """Lost Cities: every published case and figure, the rules beside a slow twin, and what a row holds and hides."""
+
 import json
 import pickle
 import random
@@ -58,7 +59,7 @@ def rounds_beside_twin(game, seed):
     deck = all_cards(game.parameters)
     chooser.shuffle(deck)
     state, table = game.new_initial_state(deck=deck), Table(game.parameters, deck)
-    lively = chooser.random()     # from nearly always the deck to nearly always the piles
+    lively = chooser.random()  # from nearly always the deck to nearly always the piles
     yield state, table
     for _ in range(600):
         if state.is_terminal():
@@ -81,6 +82,7 @@ def reached(game, seed):
 
 
 # ---- published cases
+
 
 def check_keys(position, expected):
     """The keys that a case writes, hands as multisets."""
@@ -159,8 +161,9 @@ def test_trace(trace, given_as):
     position = state.position()
     assert state.is_terminal() and position["ply"] == trace["plies"]
     assert position["scores"] == trace["scores"]
-    assert position["boards"] == [{letter: column for letter, column in board.items() if column}
-                                  for board in trace["final_boards"]]
+    assert position["boards"] == [
+        {letter: column for letter, column in board.items() if column} for board in trace["final_boards"]
+    ]
     assert state.returns()[0] == trace["scores"][0] - trace["scores"][1]
     assert [text for text in state.history_strings() if not text.startswith("deal")] == trace["actions"]
 
@@ -190,6 +193,7 @@ def test_random_cards_and_always_the_deck_have_the_published_figures():
 
 
 # ---- rules
+
 
 @each_game
 def test_rounds_equal_the_twin(game):
@@ -227,7 +231,7 @@ def test_a_limited_round_ends(game):
 @each_game
 def test_payoffs_are_zero_sum_and_bounded(game):
     for seed in range(3):
-        state, table = list(rounds_beside_twin(game, seed))[-1]     # one state, played on: all the pairs are its end
+        state, table = list(rounds_beside_twin(game, seed))[-1]  # one state, played on: all the pairs are its end
         assert state.is_terminal() or not game.max_length
         if state.is_terminal():
             assert state.returns() == [table.score(0) - table.score(1), table.score(1) - table.score(0)]
@@ -269,6 +273,7 @@ def test_cards_are_dealt_alternately_and_drawn_from_the_top():
 
 
 # ---- what a row holds
+
 
 @each_game
 def test_a_row_holds_all_that_is_seen_and_nothing_else(game):
@@ -313,7 +318,7 @@ def test_actions_are_placed_with_their_colour(game):
 @settings(max_examples=60, deadline=None)
 def test_permuting_colours_permutes_outputs_only(game, seed, chooser):
     state, _ = reached(game, seed)
-    letters = LETTERS[:game.parameters["colours"]]
+    letters = LETTERS[: game.parameters["colours"]]
     renamed = dict(zip(letters, chooser.sample(letters, len(letters)), strict=True))
     other = game.state_from(rename(state.position(), renamed))
     state = game.state_from(state.position())
@@ -364,8 +369,8 @@ def test_hidden_cards_do_not_show(game, seed, chooser):
     hidden = free + position["deck_bottom_to_top"]
     chooser.shuffle(hidden)
     other = json.loads(json.dumps(position))
-    other["hands"][1 - me] = list(sure.elements()) + hidden[:len(free)]
-    other["deck_bottom_to_top"] = hidden[len(free):]
+    other["hands"][1 - me] = list(sure.elements()) + hidden[: len(free)]
+    other["deck_bottom_to_top"] = hidden[len(free) :]
     here, there = game.state_from(position), game.state_from(other)
     assert (here.row(me) == there.row(me)).all()
     assert here.information_state_string(me) == there.information_state_string(me)
@@ -378,8 +383,9 @@ def test_hidden_cards_do_not_show(game, seed, chooser):
 
 def test_a_card_seen_picked_up_shows_until_it_leaves():
     """To both: the opponent knows it is there, and its owner knows that it is known."""
-    state = OFFICIAL.state_from({"hands": [["R2", "G4"], ["B3", "B4"]], "piles": {"Y": ["Y6"]},
-                                 "deck_bottom_to_top": ["W2", "W3", "W4"]})
+    state = OFFICIAL.state_from(
+        {"hands": [["R2", "G4"], ["B3", "B4"]], "piles": {"Y": ["Y6"]}, "deck_bottom_to_top": ["W2", "W3", "W4"]}
+    )
     act(state, "play R2")
     act(state, "draw Y")
     position = state.position()
@@ -446,7 +452,7 @@ def test_every_opening_hand_has_its_own_sight():
         for player in range(2):
             hand = player, *state.position()["hands"][player]
             assert hands.setdefault(state.information_state_string(player), hand) == hand
-    assert len(hands) == len(set(hands.values())) == 2 * (15 + 2)      # two kinds of six, or both wagers of a colour
+    assert len(hands) == len(set(hands.values())) == 2 * (15 + 2)  # two kinds of six, or both wagers of a colour
 
 
 def test_the_largest_hands_still_fit_a_sight():
@@ -463,6 +469,7 @@ def test_the_largest_hands_still_fit_a_sight():
 
 
 # ---- from Python
+
 
 @each_game
 def test_texts_are_the_inverse_of_actions(game):
@@ -497,7 +504,7 @@ def test_a_clone_goes_its_own_way():
         for _ in range(5):
             clone.apply_action(clone.legal_actions()[0])
         assert start.position() == before and start.history() == history
-        assert clone.history()[:len(history)] == history
+        assert clone.history()[: len(history)] == history
         assert clone.information_state_string(0).startswith(start.information_state_string(0))
         assert len(clone.history_strings()) == len(clone.history())
 
@@ -513,40 +520,82 @@ def test_rows_of_the_full_game_are_88_bytes():
     assert len(state.information_state_tensor(0)) == 703
 
 
-@pytest.mark.parametrize("parameters, names", [
-    ({"colours": 7}, "colours is 7"), ({"colours": 0}, "colours is 0"), ({"ranks": 10}, "ranks is 10"),
-    ({"wagers": 4}, "wagers is 4"), ({"wagers": -1}, "wagers is -1"), ({"hand_size": 0}, "hand_size is 0"),
-    ({"hand_size": 30}, "hand_size 30.*at most 29"), ({"colours": 6, "hand_size": 33}, "at most 32"),
-    ({"colours": 2.5}, "colours is 2.5"), ({"ranks": True}, "ranks is True"), ({"ranks": "9"}, "ranks is '9'"),
-    ({"deck_only_after": -1}, "deck_only_after is -1"), ({"colors": 5}, "colors"),
-])
+@pytest.mark.parametrize(
+    "parameters, names",
+    [
+        ({"colours": 7}, "colours is 7"),
+        ({"colours": 0}, "colours is 0"),
+        ({"ranks": 10}, "ranks is 10"),
+        ({"wagers": 4}, "wagers is 4"),
+        ({"wagers": -1}, "wagers is -1"),
+        ({"hand_size": 0}, "hand_size is 0"),
+        ({"hand_size": 30}, "hand_size 30.*at most 29"),
+        ({"colours": 6, "hand_size": 33}, "at most 32"),
+        ({"colours": 2.5}, "colours is 2.5"),
+        ({"ranks": True}, "ranks is True"),
+        ({"ranks": "9"}, "ranks is '9'"),
+        ({"deck_only_after": -1}, "deck_only_after is -1"),
+        ({"colors": 5}, "colors"),
+    ],
+)
 def test_impossible_parameters_are_refused(parameters, names):
     with pytest.raises(ValueError, match=names):
         load_game("lost_cities", **parameters)
 
 
-@pytest.mark.parametrize("cards, names", [
-    (["R5", "R4"], "R4 comes too late"), (["R5", "RH"], "RH comes too late"), (["R5", "R5"], "R5 2 times"),
-    (["R5", "G6"], "G6 is in a column of R"), (["X5"], "'X5'"), (["R11"], "'R11'"), (["R1"], "'R1'"), (["R"], "'R'"),
-    ([""], "''"), ([None], "None"), (["r5"], "'r5'"), (["RH"] * 4, "RH 4 times"), (["R²"], "'R²'"), ([-1], "-1"),
-    (["R05"], "'R05'"), ([True], "True"), ([50], "50"),
-])
+@pytest.mark.parametrize(
+    "cards, names",
+    [
+        (["R5", "R4"], "R4 comes too late"),
+        (["R5", "RH"], "RH comes too late"),
+        (["R5", "R5"], "R5 2 times"),
+        (["R5", "G6"], "G6 is in a column of R"),
+        (["X5"], "'X5'"),
+        (["R11"], "'R11'"),
+        (["R1"], "'R1'"),
+        (["R"], "'R'"),
+        ([""], "''"),
+        ([None], "None"),
+        (["r5"], "'r5'"),
+        (["RH"] * 4, "RH 4 times"),
+        (["R²"], "'R²'"),
+        ([-1], "-1"),
+        (["R05"], "'R05'"),
+        ([True], "True"),
+        ([50], "50"),
+    ],
+)
 def test_impossible_columns_are_refused(cards, names):
     with pytest.raises(ValueError, match=names):
         OFFICIAL.column_score(cards)
 
 
-@pytest.mark.parametrize("change, names", [
-    ({"hands": [["Q5"], []]}, "'Q5'"), ({"hands": [["R5"]]}, "pair"), ({"hands": ["R5", "R6"]}, "list of cards"),
-    ({"hand": [[], []]}, "did you mean 'hands'"), ({"phase": "DECK"}, "phase 'DECK'"), ({"player_to_act": 2}, "is 2"),
-    ({"hands": [["R5", "R5"], []]}, "R5 2 times"), ({"piles": {"R": ["R5"]}}, "R5 2 times"),
-    ({"piles": {"R": ["G5"]}}, "put it under G"), ({"piles": {"Q": []}}, "'Q'"), ({"piles": [["R6"]]}, "by colour"),
-    ({"boards": [{"R": ["R7", "R6"]}, {}]}, "too late"), ({"ply": -1}, "ply is -1"), ({"ply": 1.5}, "ply is 1.5"),
-    ({"discarded_this_turn": "R"}, "for phase DRAW"), ({"discarded_this_turn": "R", "phase": "DRAW"}, "a card"),
-    ({"discarded_this_turn": "Z", "phase": "DRAW"}, "'Z'"), ({"known": [[], ["R5"]]}, "not there"),
-    ({"hands": [["R2", "R3", "R4", "G2", "G3", "G4", "W2", "W3", "W4"], []]}, "9 cards"),
-    ({"deck_bottom_to_top": "R6"}, "list of cards"), ({"phase": None}, "None"),
-])
+@pytest.mark.parametrize(
+    "change, names",
+    [
+        ({"hands": [["Q5"], []]}, "'Q5'"),
+        ({"hands": [["R5"]]}, "pair"),
+        ({"hands": ["R5", "R6"]}, "list of cards"),
+        ({"hand": [[], []]}, "did you mean 'hands'"),
+        ({"phase": "DECK"}, "phase 'DECK'"),
+        ({"player_to_act": 2}, "is 2"),
+        ({"hands": [["R5", "R5"], []]}, "R5 2 times"),
+        ({"piles": {"R": ["R5"]}}, "R5 2 times"),
+        ({"piles": {"R": ["G5"]}}, "put it under G"),
+        ({"piles": {"Q": []}}, "'Q'"),
+        ({"piles": [["R6"]]}, "by colour"),
+        ({"boards": [{"R": ["R7", "R6"]}, {}]}, "too late"),
+        ({"ply": -1}, "ply is -1"),
+        ({"ply": 1.5}, "ply is 1.5"),
+        ({"discarded_this_turn": "R"}, "for phase DRAW"),
+        ({"discarded_this_turn": "R", "phase": "DRAW"}, "a card"),
+        ({"discarded_this_turn": "Z", "phase": "DRAW"}, "'Z'"),
+        ({"known": [[], ["R5"]]}, "not there"),
+        ({"hands": [["R2", "R3", "R4", "G2", "G3", "G4", "W2", "W3", "W4"], []]}, "9 cards"),
+        ({"deck_bottom_to_top": "R6"}, "list of cards"),
+        ({"phase": None}, "None"),
+    ],
+)
 def test_impossible_positions_are_refused(change, names):
     with pytest.raises(ValueError, match=names):
         OFFICIAL.state_from({"hands": [["R5"], []], "deck_bottom_to_top": ["B2"], **change})

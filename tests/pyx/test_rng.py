@@ -30,9 +30,7 @@ def test_a_stream_is_philox_of_its_key():
     drawn = [stream.u32() for _ in range(8)]
     key = [seed & ONES, seed >> 32]
     expected = [
-        word
-        for block in range(2)
-        for word in philox([block, index, iteration, STREAMS["match"] << 8 | player], key)
+        word for block in range(2) for word in philox([block, index, iteration, STREAMS["match"] << 8 | player], key)
     ]
     assert drawn == expected
 

@@ -53,8 +53,7 @@ def test_triton_is_left_alone_where_the_gil_is_always_on(monkeypatch):
 def machine(root, siblings, files):
     """A made-up /sys and /proc: the siblings list of each CPU, and other files by path."""
     topology = {
-        f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": text
-        for cpu, text in siblings.items()
+        f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": text for cpu, text in siblings.items()
     }
     for path, text in (topology | files).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +90,7 @@ V1 = "proc/self/cgroup", "5:cpuset:/\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:
         ),
         (
             range(8),
-            dict([V1])
-            | {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"},
+            dict([V1]) | {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"},
             4,
         ),
         (
