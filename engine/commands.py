@@ -218,8 +218,14 @@ def bench(args: argparse.Namespace) -> int:
         print(dumps(result))
         return 0
     print(" ".join(f"{key}={value}" for key, value in result["machine"].items()))
-    columns = list(dict.fromkeys(key for row in result["rows"] for key in row))
-    table = [columns, *([_cell(row.get(column)) for column in columns] for row in result["rows"])]
+    rows = result["rows"]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    # What is the same everywhere is said once, so that the table fits a terminal.
+    common = [column for column in columns if len(rows) > 1 and len({row.get(column) for row in rows}) == 1]
+    if common:
+        print("in every row:", " ".join(f"{column}={_cell(rows[0].get(column))}" for column in common))
+    columns = [column for column in columns if column not in common]
+    table = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))

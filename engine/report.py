@@ -113,15 +113,38 @@ def _summary(runs: list[Run]) -> list[list[str]]:
         "game": lambda run: run.config.game.name,
         "algorithm": lambda run: f"{run.config.algorithm}, {run.config.average}",
         "network": lambda run: f"{run.config.network.layers} layers of {run.config.network.hidden}",
+        "parameters of a network": lambda run: _whole(_parameters(run.config)),
         "seed": lambda run: str(run.config.seed),
         "iterations": lambda run: f"{run.metrics[-1]['iteration']} of {run.config.iterations}",
         "traversals": lambda run: _whole(run.metrics[-1].get("traversals")),
         "nodes": lambda run: _whole(run.metrics[-1].get("nodes")),
+        "samples stored": lambda run: _whole(_samples(run.metrics[-1])),
+        "information sets sampled": _coverage,
         "time": lambda run: duration(sum(run.series("iteration_seconds")[1])),
         "threads": lambda run: _whole(run.metrics[-1].get("threads")),
         "exploitability, first and last": lambda run: _ends(run.series("exploitability")),
     }
     return [["", *(run.name for run in runs)], *([label, *map(tell, runs)] for label, tell in labels.items())]
+
+
+def _parameters(config: Config) -> int:
+    """Of the network that the config describes; a run from Python may have had another."""
+    game, network = config.load_game(), config.network
+    widths = [game.n_features] + [network.hidden] * network.layers + [game.n_actions]
+    return sum((wide + 1) * narrow for wide, narrow in zip(widths, widths[1:], strict=False))
+
+
+def _samples(line: dict[str, Any]) -> int | None:
+    """In the memories of both advantage networks."""
+    counts = [line.get(f"advantage{player}_samples") for player in (0, 1)]
+    return sum(count for count in counts if count) if all(map(_number, counts)) else None
+
+
+def _coverage(run: Run) -> str:
+    """Which the samples are of, and how many there are; known of games small enough to enumerate."""
+    _, seen = run.series("infosets_sampled")
+    _, all_of_them = run.series("infosets")
+    return f"{seen[-1]:,} of {all_of_them[-1]:,}" if seen and all_of_them else "not counted"
 
 
 def _whole(value: Any) -> str:
