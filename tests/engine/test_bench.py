@@ -158,14 +158,13 @@ def test_settings_that_cannot_be_used(capsys):
 
 
 def test_learning():
-    rows = bench.run("learning", [1], ["game.name=kuhn", "iterations=2", "evaluation.every=1", "training.updates=2"])[
-        "rows"
-    ]
+    settings = "game.name=kuhn network.hidden=16 network.layers=2 iterations=2 evaluation.every=1 training.updates=2"
+    rows = bench.run("learning", [1], settings.split())["rows"]
     assert [(row["algorithm"], row["iteration"]) for row in rows] == [
         (algorithm, iteration) for algorithm in bench_learning.ALGORITHMS for iteration in (1, 2)
     ]
     for row in rows:
         assert row["repeats"] == len(bench_learning.SEEDS) and row["median"] == row["exploitability"] <= row["worst"]
         assert 0 < row["infosets_sampled"] <= row["infosets"] == 12
-        assert row["parameters"] == 11 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2
+        assert row["parameters"] == 11 * 16 + 16 + 16 * 16 + 16 + 16 * 2 + 2
         assert 0 < row["samples"] and 0.0 < row["seconds"]
