@@ -139,11 +139,7 @@ class CheckpointStore:
         return past
 
     def digest(self, boundary: Boundary) -> str:
-        """What `complete` will return for the same boundary. Changes nothing.
-
-        For a line of metrics that has to be written before `complete`: a line too many is cut off by a resumed run,
-        a line that was never written is lost.
-        """
+        """sha256 (hex) of all that this boundary holds; call it before `complete`. Changes nothing."""
         return digest(boundary.iteration, self._memories(self._next_marks()), boundary.networks, boundary.optimizers)
 
     def _next_marks(self) -> dict[str, Mark]:
@@ -153,8 +149,8 @@ class CheckpointStore:
     def _memories(marks: Mapping[str, Mark]) -> dict[str, dict[str, Any]]:
         return {name: {"seen": mark.seen, "size": mark.size, "digest": mark.digest} for name, mark in marks.items()}
 
-    def complete(self, boundary: Boundary) -> str:
-        """An iteration is complete: its digest. The boundary becomes what `save` writes; weights are copied."""
+    def complete(self, boundary: Boundary) -> None:
+        """An iteration is complete. The boundary becomes what `save` writes; weights are copied."""
         marks = self._next_marks()
         boundary.memories = self._memories(marks)
         boundary.sequence = {name: list(past) for name, past in self.sequence.items()}
@@ -166,7 +162,6 @@ class CheckpointStore:
         self._complete = _Complete(boundary, marks)
         for name, journal in self._journals.items():
             journal.begin(marks[name])
-        return digest(boundary.iteration, boundary.memories, boundary.networks, boundary.optimizers)
 
     def save(self) -> Path | None:
         """Write the last completed iteration, unless it is on disk: its folder, or None where there is none."""

@@ -14,6 +14,9 @@ from engine.checkpoint import list_checkpoints, read_checkpoint
 from engine.config import MAY_CHANGE, Config, changes
 from engine.errors import ConfigError, RunError
 
+# What a folder holds until its config.toml is there: no run yet, so that one killed this early is as if it never was.
+BEGUN = (".lock", "run.json", ".config.toml.tmp")
+
 
 class RunFolder:
     """A run's folder that this process may write to, from `create` or `resume` to the end of its `with` block.
@@ -36,7 +39,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove what `create` wrote: nothing was started after all."""
-        for name in (".lock", "run.json", "config.toml", ".config.toml.tmp"):
+        for name in (*BEGUN, "config.toml"):
             (self.path / name).unlink(missing_ok=True)
         if self._new and not any(self.path.iterdir()):
             self.path.rmdir()
@@ -113,9 +116,9 @@ def _new_folder(config_path: Path) -> Path:
 
 
 def _make(folder: Path) -> bool:
-    """Make a folder, or take an empty one; whether it is new."""
+    """Make a folder, or take one without a run; whether it is new."""
     if folder.is_dir():
-        if any(folder.iterdir()):
+        if any(entry.name not in BEGUN for entry in folder.iterdir()):
             raise RunError(
                 f"{folder} exists and is never overwritten; add --resume to go on with it, or give another --run."
             )

@@ -65,7 +65,7 @@ class Toy:
             self.optimizer.step()
             self.store.add_network("advantage0", iteration, self.network.state_dict())
             digests.append(self.store.digest(self.boundary(iteration)))
-            assert self.store.complete(self.boundary(iteration)) == digests[-1]
+            self.store.complete(self.boundary(iteration))
             self.iteration = iteration
         return digests
 

@@ -62,6 +62,14 @@ def test_an_empty_folder_is_taken(tmp_path):
     assert list((tmp_path / "empty").iterdir()) == []
 
 
+def test_a_folder_whose_run_was_killed_before_it_had_settings_is_taken(run):
+    (run / "config.toml").rename(run / ".config.toml.tmp")
+    with pytest.raises(RunError, match="no config.toml"):
+        RunFolder.resume(run, SMOKE)
+    with RunFolder.create(run, SMOKE, ["seed=6"]) as folder:
+        assert Config.from_toml(run / "config.toml") == folder.config
+
+
 def test_discard_leaves_nothing(tmp_path):
     RunFolder.create(tmp_path / "run", SMOKE).discard()
     assert not (tmp_path / "run").exists()
