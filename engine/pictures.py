@@ -106,11 +106,13 @@ def matches(runs: list[Run]) -> Figure | None:
 
 
 def losses(runs: list[Run]) -> Figure | None:
-    """Advantage and policy losses over iterations."""
+    """Advantage and policy losses over iterations, each where any run trained for it."""
+    keys = [key for key in ("advantage_loss", "policy_loss") if any(run.series(key)[1] for run in runs)]
+    if not keys:
+        return None
     figure = Figure(figsize=(8, 3.6), layout="constrained")
-    any_drawn = False
-    for place, (key, label) in enumerate((("advantage_loss", "advantage loss"), ("policy_loss", "policy loss")), 1):
-        axes = figure.add_subplot(1, 2, place)
+    for place, key in enumerate(keys, 1):
+        axes = figure.add_subplot(1, len(keys), place)
         axes.grid(True, color="#e5e5e5", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         drawn = 0
@@ -119,14 +121,10 @@ def losses(runs: list[Run]) -> Figure | None:
             if values:
                 axes.plot(iterations, values, **style)
                 drawn += 1
-        axes.set(xlabel="iteration", title=f"{label[0].upper()}{label[1:]}", ylabel="loss")
+        axes.set(xlabel="iteration", title=key.replace("_", " ").capitalize(), ylabel="loss")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if not drawn:
-            axes.set(xticks=[], yticks=[])
-            axes.text(0.5, 0.5, "not trained", ha="center", color=GREY, transform=axes.transAxes)
         _legend(axes, drawn)
-        any_drawn = any_drawn or drawn > 0
-    return figure if any_drawn else None
+    return figure
 
 
 def speed(runs: list[Run]) -> Figure | None:
@@ -164,9 +162,7 @@ def phases(runs: list[Run]) -> Figure | None:
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set(xlabel="mean seconds of an iteration", title="Where the time goes")
-    axes.legend(
-        frameon=False, ncols=len(names), loc="upper center", bbox_to_anchor=(0.5, -0.35 / figure.get_figheight() * 2)
-    )
+    figure.legend(frameon=False, ncols=len(names), loc="outside lower center", columnspacing=1.2, handlelength=1.5)
     return figure
 
 
