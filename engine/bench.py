@@ -17,6 +17,7 @@ BENCHES = {
     "traversal": "engine.bench_traversal",
     "forward": "engine.bench_forward",
     "end-to-end": "engine.bench_iteration",
+    "matches": "engine.bench_matches",
     "memory": "engine.bench_memory",
     "learning": "engine.bench_learning",
 }

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from engine import bench, bench_forward, bench_learning, bench_traversal, cli
+from engine import bench, bench_forward, bench_learning, bench_matches, bench_traversal, cli
 from engine.bench_memory import fill, resident_mib
 from engine.config import Config
 from engine.errors import BadInput
@@ -109,6 +109,18 @@ def test_end_to_end():
         assert row["scaled_train_seconds"] == pytest.approx(256 * row["train_seconds"])
         assert row["scaled_iteration_seconds"] > row["scaled_train_seconds"]
         assert row["training_share"] > 0 and row["training_cpu_share"] > 0 and row["training_roofline_seconds"] > 0
+
+
+def test_matches(monkeypatch):
+    monkeypatch.setattr(bench_matches, "REPEATS", 1)
+    monkeypatch.setattr(bench_matches, "BOT_GAMES", 4)
+    monkeypatch.setattr(bench_matches, "AGENT_GAMES", 2)
+    rows = measured("matches", [2], ['evaluation.opponents=["opener","random","threshold"]'])
+    assert [(row["first"], row["second"], row["games"]) for row in rows] == [
+        *(("agent", name, 2) for name in ("opener", "random", "threshold")),
+        *(("opener", "random", 4), ("opener", "threshold", 4), ("random", "threshold", 4)),
+    ]
+    assert all(row["plies_per_second"] > row["games_per_second"] > 0 for row in rows)
 
 
 def test_memory():
