@@ -1,4 +1,5 @@
 """Arguments, output and exit status of nogil-audit."""
+
 import sys
 
 
