@@ -20,10 +20,10 @@ from torch import nn
 from engine.bench import say, summary, thread_counts
 from engine.config import Config
 from engine.hardware import cpu_has_bf16
+from engine.inference import DTYPES
 from engine.networks import default_factory, make_network
 from threading_runtime.pool import Pool
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096)
 REPEATS = 5
 SECONDS = 0.2  # of one loop

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from engine.bench import say, summary, thread_counts
-from engine.bench_forward import DTYPES
 from engine.bench_traversal import played_network
 from engine.config import Config
-from engine.inference import PublishedNetwork
+from engine.inference import DTYPES, PublishedNetwork
 from engine.judge import opponents_of
 from engine.matches import play_match
 from pyx.bots import Bot

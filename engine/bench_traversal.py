@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from engine.bench import say, summary, thread_counts
-from engine.bench_forward import DTYPES, BareForward, Rate, dtypes_of
+from engine.bench_forward import BareForward, Rate, dtypes_of
 from engine.collect import collect
+from engine.collectors import ThreadCollector
 from engine.config import Config
-from engine.inference import PublishedNetwork
+from engine.inference import DTYPES, PublishedNetwork
 from engine.networks import default_factory, make_network
 from pyx.lost_cities import LostCities
 from threading_runtime.pool import Pool
@@ -146,8 +147,10 @@ class Turns:
                 self.traversed.setdefault(key, []).append(self._traverse(pool, variant))
 
     def _traverse(self, pool: Pool, variant: Variant) -> Traversed:
+        config = self.configs[pool.threads]
+        collector = ThreadCollector(self.game, config, variant.networks)
         start, cpu_start = time.perf_counter(), time.process_time()
-        collected = collect(pool, self.game, self.configs[pool.threads], variant.networks, 1)
+        collected = collect(pool, collector, config, 1)
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         return Traversed(collected.stats.as_dict(), seconds, cpu_seconds)
 

@@ -21,7 +21,6 @@ NOT_BUILT = {
     "algorithm": ("dream", "escher", "expand", "mmd"),
     "scheduler": ("server",),
     "overlap": ("pipelined", "free"),
-    "workers": ("processes-pickle", "processes-shared-memory"),
 }
 
 # What may change when a run goes on, iterations only upwards; no bit of a checkpoint depends on it.
@@ -172,7 +171,9 @@ class Config(_Section):
     )  # fmt: skip
     scheduler: Literal["block"] = _choice("block", "who batches: each block the states of its own lanes")
     overlap: Literal["none"] = _choice("none", "whether traversals run while networks train")
-    workers: Literal["threads"] = _choice("threads", "what runs blocks")
+    workers: Literal["threads", "processes-pickle", "processes-shared-memory"] = _choice(
+        "threads", "what runs blocks; processes are what threads are measured against"
+    )
     deterministic: bool = _choice(False, "the same bits on CUDA too (on CPU they always are)", "true or false")
     game: GameSettings = GameSettings()
     network: NetworkSettings = NetworkSettings()

@@ -24,6 +24,8 @@ from pyx.encoding import expand
 from pyx.first_layer import MAX_FEATURES, FirstLayer
 from threading_runtime.weights import SharedModel
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
 # What packing is told of the batches to come; their size was not seen to matter from 16 on.
 USUAL_BATCH = 256
 

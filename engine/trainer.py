@@ -13,8 +13,8 @@ import torch
 
 from engine.checkpoint import Boundary, CheckpointStore
 from engine.collect import Collected, collect
+from engine.collectors import make_collector
 from engine.config import Config
-from engine.inference import PublishedNetwork
 from engine.judge import Judge
 from engine.learner import Learner
 from engine.memory import Memory
@@ -33,7 +33,6 @@ ADVANTAGES = ("advantage0", "advantage1")
 # Who updates at the same time. Alternating, player 1 meets what player 0 has just learned: exact linear CFR on Leduc
 # comes to exploitability 0.034 in 100 iterations that way, to 0.180 when both update at once.
 PHASES = {"alternating": ((0,), (1,)), "simultaneous": ((0, 1),)}
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Trainer:
@@ -77,10 +76,7 @@ class Trainer:
             name: Learner(name, NUMBERS[name], self._new_network(name, 0), self.memories[name], config, self.game)
             for name in names
         }
-        self.published = [
-            PublishedNetwork(self._new_network(name, 0), self.game.n_features, DTYPES[config.inference_dtype])
-            for name in ADVANTAGES
-        ]
+        self.collector = make_collector(self.game, config, self._factory)
         self.judge = Judge(self.game, config, self._factory)
         self.iteration = 0
         self.totals = {"nodes": 0, "traversals": 0}
@@ -98,8 +94,10 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """Train up to the config's last iteration; the last iteration's metrics."""
         try:
-            with Pool(self.threads, initialise=lambda: use_own_stream(self._device)) as pool:
+            with Pool(self.threads, initialise=lambda: use_own_stream(self._device)) as pool, self.collector:
                 pool.map(self.judge.start, [self.store.sequence])
+                for player in (0, 1):
+                    self._publish(player)
                 self._loop(pool)
         finally:
             self.store.save()
@@ -158,7 +156,7 @@ class Trainer:
 
     def _update(self, pool: Pool, iteration: int, traversers: tuple[int, ...], clock: _Clock) -> TraversalStats:
         """Collect, remember, train and publish for these players; the last of an iteration trains the strategy too."""
-        collected = collect(pool, self.game, self.config, self.published, iteration, traversers)
+        collected = collect(pool, self.collector, self.config, iteration, traversers)
         clock.lap("collect")
         advantages = [ADVANTAGES[player] for player in traversers]
         filled = [name for name in self.memories if name in collected.records]
@@ -173,10 +171,13 @@ class Trainer:
         run_chains(pool, learners)
         clock.lap("train")
         for player in traversers:
-            with self.learners[ADVANTAGES[player]].model.reading() as module:
-                self.published[player].publish(module)
+            self._publish(player)
         clock.lap("publish")
         return collected.stats
+
+    def _publish(self, player: int) -> None:
+        with self.learners[ADVANTAGES[player]].model.reading() as module:
+            self.collector.publish(player, module)
 
     def _remember(self, name: str, collected: Collected) -> None:
         """Offer samples to one memory, in block order."""
@@ -206,9 +207,6 @@ class Trainer:
             with learner.model.writing() as module:
                 module.load_state_dict(boundary.networks[name])
             learner.optimizer.load_state_dict(boundary.optimizers[name])
-        for published, name in zip(self.published, ADVANTAGES, strict=True):
-            with self.learners[name].model.reading() as module:
-                published.publish(module)
 
 
 def _state_of(learner: Learner) -> dict[str, torch.Tensor]:

@@ -112,7 +112,7 @@ def _training(pool: Pool, trainer: Trainer) -> Callable[[], None]:
 
 
 def _fill(pool: Pool, trainer: Trainer) -> None:
-    collected = collect(pool, trainer.game, trainer.config, trainer.published, 1)
+    collected = collect(pool, trainer.collector, trainer.config, 1)
     for name, memory in trainer.memories.items():
         while memory.seen < min(SAMPLES, memory.capacity):
             for records in collected.records[name]:

@@ -32,3 +32,13 @@ cdef class TraversalStats:
     def as_dict(self):
         """Field name -> int; batch_sizes -> list of BATCH_BUCKETS ints."""
         return self.counters
+
+    def __reduce__(self):
+        return _restored, (self.as_dict(),)
+
+
+def _restored(counters):
+    """Pickled counters again."""
+    cdef TraversalStats stats = TraversalStats()
+    stats.counters = counters
+    return stats

@@ -11,10 +11,11 @@ from engine.trainer import Trainer
 from tests.runs import ROOT, RUNS, comparable, settings
 
 
-def result(name, threads):
+def result(name, threads, workers="threads"):
     """Everything of a run that must not depend on its threads."""
     history = []
-    trainer = Trainer(settings(name, threads=threads), on_iteration=lambda metrics: history.append(comparable(metrics)))
+    config = settings(name, threads=threads, workers=workers)
+    trainer = Trainer(config, on_iteration=lambda metrics: history.append(comparable(metrics)))
     trainer.run()
     memories = {name: memory.rows[: memory.size].tobytes() for name, memory in trainer.memories.items()}
     return history, memories
@@ -29,6 +30,14 @@ def alone(request):
 def test_the_same_bits_at_any_number_of_threads(alone, threads):
     name, (history, memories) = alone
     other_history, other_memories = result(name, threads)
+    assert other_history == history
+    assert other_memories == memories
+
+
+@pytest.mark.parametrize("workers, count", [("processes-pickle", 1), ("processes-shared-memory", 2)])
+def test_the_same_bits_from_worker_processes(alone, workers, count):
+    name, (history, memories) = alone
+    other_history, other_memories = result(name, count, workers)
     assert other_history == history
     assert other_memories == memories
 

@@ -83,7 +83,8 @@ def test_network_that_is_played_is_neither_uniform_nor_endless():
         for player in (0, 1)
     ]
     with bench_traversal.Pool(1) as pool:
-        counts = bench_traversal.collect(pool, game, config, networks, 1).stats.as_dict()
+        collector = bench_traversal.ThreadCollector(game, config, networks)
+        counts = bench_traversal.collect(pool, collector, config, 1).stats.as_dict()
     assert 88 <= (counts["nodes"] + counts["forced_nodes"]) / counts["traversals"] < 160
     assert counts["fallbacks"] < counts["nodes"] / 10
 

@@ -1,0 +1,130 @@
+"""Who runs blocks: the pool's own threads, or a worker process behind each of them."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from engine.collect import Collector, Evaluate, Job, Samples, new_block, run_block
+from engine.config import Config
+from engine.errors import BadInput
+from engine.inference import DTYPES, PublishedNetwork
+from engine.networks import Factory, make_network
+from pyx.game import Game
+from threading_runtime.pool import Pool
+from threading_runtime.processes import Processes
+
+TRANSPORTS = {"processes-pickle": "pickle", "processes-shared-memory": "shared_memory"}
+
+
+def make_collector(game: Game, config: Config, factory: Factory) -> Collector:
+    """What config.workers names. Its networks are new: publish before the first run."""
+    if config.workers == "threads":
+        return ThreadCollector(game, config, new_networks(game, config, factory))
+    return ProcessCollector(config, factory)
+
+
+def new_networks(game: Game, config: Config, factory: Factory) -> list[PublishedNetwork]:
+    """A network a player, in the inference dtype and on the device of the config."""
+    device, dtype = torch.device(config.device), DTYPES[config.inference_dtype]
+    modules = [make_network(factory, game, config, number=player, iteration=0) for player in (0, 1)]
+    return [PublishedNetwork(module.to(device), game.n_features, dtype) for module in modules]
+
+
+class ThreadCollector:
+    """Blocks on the pool's threads, which evaluate networks that all of them share.
+
+    Owned by: the trainer.
+    """
+
+    def __init__(self, game: Game, config: Config, networks: Sequence[Evaluate]) -> None:
+        """networks: one a player; PublishedNetworks where `publish` is to be called."""
+        self._game, self._config, self.networks = game, config, networks
+
+    def __enter__(self) -> ThreadCollector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def publish(self, player: int, module: nn.Module) -> None:
+        """See Collector."""
+        network = self.networks[player]
+        assert isinstance(network, PublishedNetwork)
+        network.publish(module)
+
+    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+        """See Collector."""
+
+        def run(job: Job) -> Samples:
+            return run_block(new_block(self._game, self._config, job), self.networks, pool.raise_if_stopping)
+
+        return pool.map(run, jobs)
+
+
+class ProcessCollector:
+    """Blocks in worker processes. Each of the pool's threads has one and waits for it.
+
+    Owned by: the trainer. Safe to call from: the thread that entered it.
+    """
+
+    def __init__(self, config: Config, factory: Factory) -> None:
+        """BadInput where the factory cannot be sent to another process."""
+        make = functools.partial(BlockWorker, config, factory)
+        try:
+            pickle.dumps(make)
+        except (pickle.PicklingError, AttributeError, TypeError) as problem:
+            raise BadInput(
+                f"workers is {config.workers!r}, but the network factory cannot be sent to a process ({problem}); "
+                'give a function of a module, or set workers = "threads".'
+            ) from None
+        assert config.threads is not None
+        self._dtype = DTYPES[config.inference_dtype]
+        self.processes = Processes(config.threads, make, TRANSPORTS[config.workers])
+
+    def __enter__(self) -> ProcessCollector:
+        self.processes.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.processes.close()
+
+    def publish(self, player: int, module: nn.Module) -> None:
+        """See Collector. Weights go in the inference dtype: half the bytes in bfloat16."""
+        state = {
+            name: value.to(self._dtype) if value.is_floating_point() else value
+            for name, value in module.state_dict().items()
+        }
+        self.processes.publish(str(player), state)
+
+    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+        """See Collector."""
+        self.processes.begin()
+
+        def run(job: Job) -> Samples:
+            (advantage, strategy), stats = self.processes.run(job, pool.raise_if_stopping)
+            return Samples(advantage, strategy, stats)
+
+        return pool.map(run, jobs)
+
+
+class BlockWorker:
+    """What runs in a worker process: blocks as threads run them, with networks of its own."""
+
+    def __init__(self, config: Config, factory: Factory) -> None:
+        self._game, self._config = config.load_game(), config
+        self._networks = new_networks(self._game, config, factory)
+
+    def publish(self, name: str, state: Mapping[str, torch.Tensor]) -> None:
+        """Take over a player's weights; the name is the player's number."""
+        self._networks[int(name)].publish_state(state)
+
+    def run(self, job: Job) -> tuple[list[Any], Any]:
+        """A block's records, and its stats."""
+        samples = run_block(new_block(self._game, self._config, job), self._networks, lambda: None)
+        return [samples.advantage, samples.strategy], samples.stats
