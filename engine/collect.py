@@ -77,14 +77,10 @@ def collect(
     stats = TraversalStats()
     for samples in blocks:
         stats.merge(samples.stats)
-    by_player = list(zip([job.traverser for job in jobs], blocks, strict=True))
-    return Collected(
-        records={
-            **{f"advantage{player}": [s.advantage for of, s in by_player if of == player] for player in traversers},
-            "strategy": [samples.strategy for samples in blocks],
-        },
-        stats=stats,
-    )
+    records: dict[str, list[np.ndarray]] = {f"advantage{player}": [] for player in traversers}
+    for job, samples in zip(jobs, blocks, strict=True):
+        records[f"advantage{job.traverser}"].append(samples.advantage)
+    return Collected({**records, "strategy": [samples.strategy for samples in blocks]}, stats)
 
 
 def new_block(game: Any, config: Any, job: Job) -> TraversalBlock:

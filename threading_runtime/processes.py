@@ -134,7 +134,7 @@ class Processes:
         else:
             offset = self._place(name, size)
             _write(state, layout, memoryview(self._states.pages)[offset : offset + size])
-            message = pickle.dumps(("state", name, layout, (offset, size, self._states.size)))
+            message = pickle.dumps(("state", name, layout, (offset, self._states.size)))
             moved = size + self.count * len(message)
         for worker in self._workers:
             worker.send(message)
@@ -245,30 +245,39 @@ class _Process:
         try:
             self._connection.send_bytes(message)
         except OSError:
+            self._receive()  # what it said before it ended
             raise self._died() from None
 
     def answer(self, check: Callable[[], None]) -> tuple[Arrays, Any, Moved]:
         """Wait for the answer to what was sent last."""
-        while not (ready := wait([self._connection, self.process.sentinel], _LOOK_UP)):
-            check()
         try:
-            if self._connection not in ready and not self._connection.poll():
-                raise EOFError
-            message = self._connection.recv_bytes()
-        except (EOFError, OSError):
-            raise self._died() from None
+            while not wait([self._connection, self.process.sentinel], _LOOK_UP):
+                check()
+        except BaseException:
+            self.process.kill()  # its answer would be taken for that to the next job
+            raise
+        size, (arrays, rest, used, loading, ended) = self._receive()
         self._busy = False
-        kind, *parts = pickle.loads(message)
-        if kind == "failed":
-            error, text = parts
-            raise error from RemoteTraceback(text)
-        arrays, rest, used, loading, ended = parts
-        moved = len(message) + used - self.used
+        moved = size + used - self.used
         if self._arena is not None:
             self._arena.grow(used)
             arrays = [_view(self._arena, *about) for about in arrays]
             self.used = used
         return arrays, rest, Moved(moved, loading + time.perf_counter() - ended)
+
+    def _receive(self) -> tuple[int, list[Any]]:
+        """What it said: bytes, and parts; raises what it raised, and WorkerDied where it said nothing."""
+        try:
+            if not self._connection.poll():
+                raise EOFError
+            message = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            raise self._died() from None
+        kind, *parts = pickle.loads(message)
+        if kind == "failed":
+            error, text = parts
+            raise error from RemoteTraceback(text)
+        return len(message), parts
 
     def dismiss(self) -> None:
         """An idle process ends when nobody can ask it any more; a busy one would not notice."""
@@ -373,8 +382,8 @@ def _read(states: _Segment | None, layout: Layout, where: Any) -> dict[str, torc
     if states is None:
         buffer, base = where, 0
     else:
-        base, _, size = where
-        states.grow(size)
+        base, mapped = where
+        states.grow(mapped)
         buffer = states.pages
     return {name: _tensor(buffer, base + offset, dtype, shape) for name, (offset, dtype, shape) in layout.items()}
 

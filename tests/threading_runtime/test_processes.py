@@ -118,6 +118,14 @@ def test_what_a_worker_raises_is_raised_with_its_traceback(one):
     assert "toy_worker.py" in str(caught.value.__cause__) and "in run" in str(caught.value.__cause__)
 
 
+def test_a_state_that_a_worker_refuses_is_told_with_its_traceback(one):
+    one.publish("bad", {"weight": torch.zeros(1)})
+    wait_until_gone(one.pids())
+    with pytest.raises(ZeroDivisionError, match="^a bad state$") as caught:
+        one.publish("a", {"weight": torch.zeros(1)})
+    assert "in publish" in str(caught.value.__cause__)
+
+
 def test_an_error_that_cannot_be_pickled_is_told(one):
     with pytest.raises(RuntimeError, match="Unpicklable: two arguments") as caught:
         one.run(("unpicklable",))
@@ -171,6 +179,8 @@ def test_a_stopped_run_does_not_wait_for_its_process(one):
         with pytest.raises(Stopped):
             run.result()
         pids = one.pids()
+        with pytest.raises(WorkerDied):  # and its answer is never taken for that to another job
+            pool.map(lambda job: one.run(job), [("echo", [])])
         one.close()
         assert time.monotonic() - begun < 1.0
     wait_until_gone(pids)

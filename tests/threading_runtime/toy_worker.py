@@ -21,6 +21,8 @@ class Toy:
         self.states = {}
 
     def publish(self, name, state):
+        if name == "bad":
+            raise ZeroDivisionError("a bad state")
         self.states[name] = {key: value.clone() for key, value in state.items()}
 
     def run(self, job):
