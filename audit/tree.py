@@ -664,6 +664,7 @@ class _ModuleReader:
             context,
             options,
         )
+        self.refusals = refusals
         self.absolute = os.path.abspath(path)
         self.scope = tree.scope
         self.shown: dict[str, str] = {self.absolute: path}
@@ -709,6 +710,7 @@ class _ModuleReader:
         module.functions = sorted(self.merged.values(), key=lambda function: (function.where, function.name))
         self.read_variables()
         self.read_declarations()
+        self.read_refusals()
         module.classes.sort(key=lambda found: found.where)
         module.variables.sort(key=lambda found: (found.where, found.name))
         module.includes = tuple(sorted(self.shown[name] for name in self.shown if name.endswith(".pxi")))
@@ -760,6 +762,28 @@ class _ModuleReader:
                 Variable(name, where, kind, str(type_), bool(type_.is_pyobject), value, container,
                          bool(getattr(type_, "is_const", False)), str(entry.visibility))
             )  # fmt: skip
+
+    def read_refusals(self) -> None:
+        """What Cython has refused and taken out of the tree, or refused for where it stands."""
+        known = {
+            (one.where.path, one.where.line)
+            for function in [*self.module.functions, self.toplevel]
+            for one in [*function.operations, *(call for call in function.calls if not call.nogil)]
+        }
+        for (path, line), message in sorted(self.refusals.items()):
+            path = self.shown.get(os.path.abspath(path), path)
+            lines = self.source(path)
+            text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+            where = Where(path, line, len(lines[line - 1]) - len(lines[line - 1].lstrip()) + 1 if text else 1)
+            around = [one for one in self.module.functions if one.where.path == path and one.where.line <= line]
+            function = max(around, key=lambda one: one.where.line, default=self.toplevel)
+            if message.startswith(("prange() can only", "The parallel section may only")):
+                section = message.startswith("The")
+                function.parallels.append(Parallel(where, Context(Gil.HELD), "", True, (), (), None, section))
+            elif (path, line) not in known and line not in {one.where.line for one in function.parallels}:
+                function.operations.append(
+                    Operation(where, Context(Gil.RELEASED), "Refused", text or "this", message.rstrip("."), False)
+                )
 
     # -- positions ------------------------------------------------------------------------------------------------
 
@@ -1309,8 +1333,11 @@ class _ModuleReader:
 
     def on_ParallelRangeNode(self, node: Any) -> None:
         takes = bool(getattr(node, "acquire_gil", False))
-        reductions = tuple(sorted((str(e.name), str(op)) for e, op in node.privates.items() if op))
-        privates = tuple(sorted(str(e.name) for e, op in node.privates.items() if not op))
+        operators = {  # with whether the last value is kept, before Cython 3.3
+            str(entry.name): value[0] if isinstance(value, tuple) else value for entry, value in node.privates.items()
+        }
+        reductions = tuple(sorted((name, str(operator)) for name, operator in operators.items() if operator))
+        privates = tuple(sorted(name for name, operator in operators.items() if not operator))
         outer = self.parallel
         fact = Parallel(self.at_for(node), self.context_here(), _text(node.target), takes, reductions, privates, outer)
         self.function.parallels.append(fact)
