@@ -68,10 +68,9 @@ def test_calls_across_modules(tmp_path):
 def test_a_callee_that_is_not_audited_blocks(tmp_path):
     (tmp_path / "far.pxd").write_text(HEAD + "cdef int held(int x) noexcept\ncdef int free(int x) noexcept nogil\n")
     path = tmp_path / "near.pyx"
-    path.write_text(
-        HEAD
-        + "from far cimport held, free\ncdef int f(int x):\n    return held(x)\ncdef int g(int x):\n    return free(x)\n"
-    )
+    source = "from far cimport held, free\ncdef int f(int x):\n    return held(x)\n"
+    source += "cdef int g(int x):\n    return free(x)\n"
+    path.write_text(HEAD + source)
     linked = link([analyse(str(path), Options()).module])
     assert verdicts(linked) == {"f": (False, False), "g": (True, True)}
 
