@@ -38,6 +38,7 @@ from audit.facts import (
     Context,
     ErrorKind,
     ErrorPath,
+    Fact,
     Free,
     Function,
     Gil,
@@ -898,7 +899,13 @@ class _ModuleReader:
             for arg in type_.args
         )  # fmt: skip
         function.overrides = self.overridden(entry)
+        if type_.return_type.is_memoryviewslice:  # tested for being set on the way out, with the GIL if it is not
+            self.add(function.unwinds, Fact(function.where, Context(Gil.RELEASED)))
         self.body(function, node, node.body, nogil=bool(node.local_scope.nogil))
+
+    def on_OverrideCheckNode(self, node: Any) -> None:
+        refusal = "Calling gil-requiring function not allowed without gil"
+        self.operation(node, refusal, "Override", "the look-up of a Python override")
 
     def on_FusedCFuncDefNode(self, node: Any) -> None:
         for inner in node.nodes:
@@ -1340,11 +1347,10 @@ class _ModuleReader:
         privates = tuple(sorted(name for name, operator in operators.items() if not operator))
         outer = self.parallel
         fact = Parallel(self.at_for(node), self.context_here(), _text(node.target), takes, reductions, privates, outer)
-        self.function.parallels.append(fact)
         saved = (self.gil, self.injects, self.parallel, self.loops)
         self.refuse(node)
         self.visit_all(node.args)
-        self.parallel = len(self.function.parallels) - 1
+        self.parallel = self.enter(fact)
         if takes:
             self.gil = Gil.HELD
         # Only `nogil=True` makes Cython take the GIL for a raise; afterwards the two look alike in nogil code, where
@@ -1355,6 +1361,11 @@ class _ModuleReader:
         self.visit(node.body)
         self.gil, self.injects, self.parallel, self.loops = saved
         self.visit_all(getattr(node, "else_clause", None))
+
+    def enter(self, parallel: Parallel) -> int:
+        """Its index among the function's; another specialisation of a fused function may have met it."""
+        self.add(self.function.parallels, parallel)
+        return self.function.parallels.index(parallel)
 
     def at_for(self, node: Any) -> Where:
         """Of the `for`."""
@@ -1370,10 +1381,9 @@ class _ModuleReader:
         takes = bool(getattr(node, "acquire_gil", False))
         privates = tuple(sorted(str(e.name) for e in node.privates))
         fact = Parallel(self.where(node.pos), self.context_here(), "", takes, (), privates, self.parallel, True)
-        self.function.parallels.append(fact)
         saved = (self.gil, self.injects, self.parallel)
         self.refuse(node)
-        self.parallel = len(self.function.parallels) - 1
+        self.parallel = self.enter(fact)
         if takes:
             self.gil = Gil.HELD
         self.injects = not takes
