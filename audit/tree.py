@@ -394,6 +394,10 @@ def _errors(path: str, said: list[tuple[str, int, int, str]]) -> list[Error]:
     return list(dict.fromkeys(missing or found))[:20]
 
 
+# Stages that make documentation, or C that is quicker but takes the GIL no less: an if stays an if.
+_NOT_NEEDED = {"AutoTestDictTransform", "EmbedSignature", "SwitchTransform"}
+
+
 def _tree(path: str, kind: str, lines: tuple[str, ...], options: Options) -> tuple[Any, Any]:
     """The tree right after GilCheck, None where Cython stopped before, and its context."""
     compilation = _compilation(options, lines, kind)
@@ -421,7 +425,8 @@ def _tree(path: str, kind: str, lines: tuple[str, ...], options: Options) -> tup
         make = Pipeline.create_py_pipeline if kind == "py" else Pipeline.create_pyx_pipeline
         stages = make(context, compilation, result)
     last_stage = max(index for index, stage in enumerate(stages) if isinstance(stage, GilCheck))
-    Pipeline.run_pipeline([*stages[: last_stage + 1], keep], source)
+    stages = [stage for stage in stages[: last_stage + 1] if type(stage).__name__ not in _NOT_NEEDED]
+    Pipeline.run_pipeline([*stages, keep], source)
     return (kept[0] if kept else None), context
 
 
