@@ -341,12 +341,13 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
     with _listening() as listing:
         tree, context = _tree(path, kind, lines, options)
         said = list(listing.errors)
-    if options.cplus is None and any(_ONLY_CPP.search(message) for *_, message in said):
-        # The build says so, not the file; its words for that are too many to know them all
-        again = _analyse(path, data, replace(options, cplus=True))
-        if again.module is not None:
-            return again
     errors = _errors(path, said)
+    if errors and options.cplus is None and not context.cpp:
+        # The build may say that it is C++, and not the file
+        if any(_ONLY_CPP.search(error.reason) for error in errors) or b"libcpp" in data or b"cppclass" in data:
+            again = _analyse(path, data, replace(options, cplus=True))
+            if again.module is not None:
+                return again
     if tree is None or errors:
         if context.took:  # what is wrong shall not depend on what was read before
             _LIBRARY.clear(None)
@@ -394,8 +395,8 @@ def _errors(path: str, said: list[tuple[str, int, int, str]]) -> list[Error]:
     return list(dict.fromkeys(missing or found))[:20]
 
 
-# Stages that make documentation, or C that is quicker but takes the GIL no less: an if stays an if.
-_NOT_NEEDED = {"AutoTestDictTransform", "EmbedSignature", "SwitchTransform"}
+# Stages that make documentation or names, or C that is quicker but takes the GIL no less: an if stays an if.
+_NOT_NEEDED = {"AutoTestDictTransform", "CalculateQualifiedNamesTransform", "EmbedSignature", "SwitchTransform"}
 
 
 def _tree(path: str, kind: str, lines: tuple[str, ...], options: Options) -> tuple[Any, Any]:
