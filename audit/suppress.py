@@ -42,15 +42,16 @@ RULES = {
         Hygiene(
             "suppress-no-reason",
             "A suppression says no reason",
-            "Whoever reads the line later cannot tell whether it was looked at or only silenced, so nobody dares to take "
-            "the suppression away or to rely on it. Write after the bracket why threads are safe there.",
+            "Whoever reads the line later cannot tell whether it was looked at or only silenced, so nobody dares to "
+            "take the suppression away or to rely on it. Write after the bracket why threads are safe there.",
             _GOOD.replace(" written before any thread starts", ""),
             _GOOD,
         ),
         Hygiene(
             "suppress-unknown",
             "A suppression names no rule that exists",
-            "A misspelt rule silences nothing, and a suppression without a rule would silence what nobody has seen yet.",
+            "A misspelt rule silences nothing, and a suppression without a rule would silence "
+            "what nobody has seen yet.",
             _GOOD.replace("module-state", "modul-state"),
             _GOOD,
         ),
