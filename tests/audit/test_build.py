@@ -33,7 +33,8 @@ def here(tmp_path, monkeypatch):
         "D = {'boundscheck': False}\ncythonize('x', compiler_directives={**D, 'language_level': '3'})",
         "D = dict(language_level=3)\nD['boundscheck'] = False\ncythonize('x', compiler_directives=D)",
         "D = {}\nD.update({'boundscheck': False}, language_level=3)\ncythonize('x', compiler_directives=D)",
-        "A = {'boundscheck': True}\nB = {'boundscheck': False}\ncythonize('x', language_level=3, compiler_directives=A | B)",
+        "A = {'boundscheck': True}\nB = {'boundscheck': False}\n"
+        "cythonize('x', language_level=3, compiler_directives=A | B)",
         "kw = dict(compiler_directives={'boundscheck': False, 'language_level': 3})\ncythonize('x', **kw)",
         "def f():\n    d = {'boundscheck': False, 'language_level': 3}\n    cythonize('x', compiler_directives=d)",
         "for e in exts:\n    e.cython_directives = {'boundscheck': False, 'language_level': 3}",
@@ -41,7 +42,8 @@ def here(tmp_path, monkeypatch):
         "OFF = False\nLEVEL = 3\ncythonize('x', compiler_directives={'boundscheck': OFF, 'language_level': LEVEL})",
         "Extension('pkg.m', ['pkg/m.pyx'], cython_directives={'boundscheck': False, 'language_level': 3})",
         "Extension(f'pkg.{n}', sources=[f'pkg/{n}.pyx'], cython_directives=dict(boundscheck=False, language_level=3))",
-        "D = {'boundscheck': True}\nD = {'boundscheck': False, 'language_level': 3}\ncythonize('x', compiler_directives=D)",
+        "D = {'boundscheck': True}\nD = {'boundscheck': False, 'language_level': 3}\n"
+        "cythonize('x', compiler_directives=D)",
     ],
 )
 def test_setup_py(tmp_path, script):
@@ -123,7 +125,7 @@ def test_search_path_language_and_environment(tmp_path):
 
 MESON = """
 project('p', 'cython')
-cython_args = ['-Xboundscheck=False', '--directive', 'language_level=3', '-X', 'wraparound = False']  # '-Xnonecheck=True'
+cython_args = ['-Xboundscheck=False', '--directive', 'language_level=3', '-X', 'wraparound = False']  # '-Xcpow=True
 if cy.version().version_compare('>=3.1.0')
   cython_args += ['-Xfreethreading_compatible=True']
 endif
