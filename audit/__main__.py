@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -240,6 +241,11 @@ def _write(file: str, text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """The program; the exit status. Without `argv` the process is taken to be its own."""
+    if argv is None:
+        # Cython's trees are millions of small objects that live as long as their file: looking for circles in them
+        # less often saves a tenth of the time.
+        gc.set_threshold(50_000)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # paths and terminals that know less than Unicode
