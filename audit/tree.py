@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from Cython import Utils
-from Cython.Compiler import Errors, ExprNodes, Main, Nodes, Pipeline
+from Cython.Compiler import Errors as _Errors
+from Cython.Compiler import ExprNodes as _ExprNodes
+from Cython.Compiler import Main, Pipeline
+from Cython.Compiler import Nodes as _Nodes
 from Cython.Compiler import Options as CythonOptions
 from Cython.Compiler.ParseTreeTransforms import GilCheck
 from Cython.Compiler.Scanning import FileSourceDescriptor
@@ -33,7 +36,6 @@ from audit.facts import (
     Context,
     ErrorKind,
     ErrorPath,
-    Fact,
     Free,
     Function,
     Gil,
@@ -57,6 +59,11 @@ from audit.facts import (
 )
 from audit.rule import Error
 
+# Cython's classes set most attributes of their nodes from outside, so nothing can be said of their types.
+Errors: Any = _Errors
+ExprNodes: Any = _ExprNodes
+Nodes: Any = _Nodes
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Running Cython
 # ---------------------------------------------------------------------------------------------------------------------
@@ -72,6 +79,9 @@ _REFUSALS = re.compile(
     r"release the gil while|don't have the gil",
     re.IGNORECASE,
 )
+
+
+_ONLY_CPP = re.compile(r"only allowed in c\+\+")
 
 
 class _Listing:
@@ -180,6 +190,11 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
     with _listening() as listing:
         tree, context = _tree(path, kind, lines, options)
         said = list(listing.errors)
+    if options.cplus is None and any(_ONLY_CPP.search(message) for *_, message in said):
+        # The build says so, not the file; its words for that are too many to know them all
+        again = _analyse(path, data, replace(options, cplus=True))
+        if again.module is not None:
+            return again
     errors = _errors(path, said)
     if tree is None or errors:
         if not errors:
@@ -842,6 +857,7 @@ class _ModuleReader:
         self.owner = None
         if function.kind in ("cdef", "cpdef"):
             self.refuse_signature(function, node)
+        function.end = max(function.end, function.where.line, _last_line(body, self))
         scope = node.local_scope
         function.locals = tuple(
             sorted({(str(e.name), str(e.type)) for e in scope.var_entries} | set(function.locals), key=lambda v: v)
@@ -923,7 +939,10 @@ class _ModuleReader:
         entry = getattr(node, "entry", None)
         if entry is None or entry.type.scope is None or not self.is_file(node.pos):
             return
-        self.module.classes.append(self.class_of(entry, entry.type, str(node.kind), self.where(node.pos)))
+        kind = str(getattr(node, "kind", "c++"))
+        self.module.classes.append(self.class_of(entry, entry.type, kind, self.where(node.pos)))
+
+    on_CppClassNode = on_CStructOrUnionDefNode
 
     def on_CDefExternNode(self, node: Any) -> None:
         code = getattr(node, "verbatim_include", None)
@@ -1310,7 +1329,8 @@ class _ModuleReader:
         type_ = node.type
         if type_ is None:
             return
-        base, indices = node, []
+        base: Any = node
+        indices: list[Index] = []
         while isinstance(base, ExprNodes.IndexNode | ExprNodes.BufferIndexNode | ExprNodes.SliceIndexNode):
             indices[:0] = _indices(base)
             base = _unwrapped(base.base)
@@ -1490,6 +1510,16 @@ class _ModuleReader:
 
     on_PyMethodCallNode = on_GeneralCallNode
 
+    def on_CachedBuiltinMethodCallNode(self, node: Any) -> None:
+        # Cython's own check fails on it; it is a Python call put in place of one
+        self.operation(node, "Calling gil-requiring function not allowed without gil")
+        if self.is_file(node.pos):
+            name = f"{_text(node.obj)}.{node.method_name}"
+            self.add(self.function.python_calls, PythonCall(self.at(node), self.context_here(), name, "", False))
+            if str(node.method_name) in _MUTATORS:
+                self.mutated(node.obj, str(node.method_name))
+        self.children(node)
+
     def on_PythonCapiCallNode(self, node: Any) -> None:
         function_type = node.function_type()
         if not function_type.nogil:
@@ -1507,7 +1537,9 @@ class _ModuleReader:
     def python_call(self, node: Any) -> None:
         if not self.is_file(node.pos):
             return
-        function = _unwrapped(node.function)
+        function = _unwrapped(getattr(node, "function", None))  # a cached method of a builtin type has none
+        if function is None:
+            return
         target, callback = "", False
         if isinstance(function, ExprNodes.NameNode) and function.entry is not None:
             entry = function.entry
@@ -1525,17 +1557,15 @@ class _ModuleReader:
         name = _text(function)
         self.add(self.function.python_calls, PythonCall(self.at(node), self.context_here(), name, target, callback))
         if isinstance(function, ExprNodes.AttributeNode) and str(function.attribute) in _MUTATORS:
-            self.mutated(function)
+            self.mutated(function.obj, str(function.attribute))
 
-    def mutated(self, function: Any) -> None:
+    def mutated(self, place: Any, method: str) -> None:
         """A method call that changes a Python container."""
-        place = _unwrapped(function.obj)
         before = len(self.function.accesses)
         self.access(place, write=True)
         if len(self.function.accesses) > before:
             last = self.function.accesses.pop()
-            changed = Access(**{**last.__dict__, "method": str(function.attribute)})
-            self.add(self.function.accesses, changed)
+            self.add(self.function.accesses, replace(last, method=method))
 
     def c_call(self, node: Any, function_type: Any) -> None:
         function = node.function
@@ -1636,7 +1666,7 @@ class _ModuleReader:
         self.access(place, write="load" not in cname.lower())
         if len(self.function.accesses) > before:
             last = self.function.accesses.pop()
-            self.function.accesses.append(Access(**{**last.__dict__, "atomic": True}))
+            self.add(self.function.accesses, replace(last, atomic=True))
 
     def on_TypecastNode(self, node: Any) -> None:
         self.refuse(node)
@@ -1692,6 +1722,21 @@ def _check(type_: Any) -> tuple[Check, str]:
         return (Check.ALWAYS, "") if type_.exception_check else (Check.NONE, "")
     text = str(getattr(value, "python_value", value))
     return (Check.SENTINEL if type_.exception_check else Check.VALUE), text
+
+
+def _last_line(node: Any, reader: _ModuleReader) -> int:
+    """The last line that something in a tree stands on."""
+    last = 0
+    waiting = [node]
+    while waiting:
+        step = waiting.pop()
+        if isinstance(step, list | tuple):
+            waiting.extend(step)
+        elif isinstance(step, Nodes.Node):
+            if reader.is_file(step.pos) and step.pos[1] > last:
+                last = step.pos[1]
+            waiting.extend(getattr(step, name, None) for name in step.child_attrs)
+    return last
 
 
 def _plain(value: Any) -> bool:
