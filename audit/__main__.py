@@ -161,8 +161,10 @@ def explain(name: str) -> str:
     known = catalogue.rules()
     if name == "all":
         wide = max(map(len, known))
-        off = {rule: "" if catalogue.is_on(about) else " (off by default)" for rule, about in known.items()}
-        return "".join(f"{rule:<{wide}}  {known[rule].SEVERITY:<6}  {known[rule].TITLE}{off[rule]}\n" for rule in known)
+        marks = {rule: "" if catalogue.is_on(about) else " (off by default)" for rule, about in known.items()}
+        return "".join(
+            f"{rule:<{wide}}  {known[rule].SEVERITY:<6}  {known[rule].TITLE}{marks[rule]}\n" for rule in known
+        )
     if name not in known:
         raise BadInput(f"--explain: there is no rule {name!r}: {near(name, known)}`--explain all` lists them")
     rule = known[name]

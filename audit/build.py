@@ -18,9 +18,7 @@ from audit import directives
 from audit.errors import BadInput
 from audit.facts import Options
 from audit.settings import Settings
-from audit.setup_script import read_setup
-
-FREE_THREADING_MACRO = "CYTHON_FREETHREADING_COMPATIBLE"
+from audit.setup_script import FREE_THREADING_MACRO, read_setup
 
 
 @dataclass(frozen=True, order=True)
@@ -133,7 +131,7 @@ class Build:
         values = []
         for match in _MESON_DIRECTIVE.finditer(text):
             values.append((match["name"], match["value"], f":{text.count(chr(10), 0, match.start()) + 1}"))
-        if match := re.search(FREE_THREADING_MACRO + r"=1", text):
+        for match in re.finditer(FREE_THREADING_MACRO + r"=1", text):
             values.append(("freethreading_compatible", True, f":{text.count(chr(10), 0, match.start()) + 1}"))
         for match in _MESON_LEVEL.finditer(text):
             values.append(("language_level", match["level"], f":{text.count(chr(10), 0, match.start()) + 1}"))

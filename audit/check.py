@@ -60,10 +60,10 @@ def audit(
     """
     accepted = baselines.read(settings.baseline) if settings.baseline else None
     found = discover(paths, settings.exclude)
-    if analyse is None:
-        from audit.tree import analyse  # only now: it takes Cython's compiler along
-    if link is None:
-        from audit.graph import link
+    if analyse is None or link is None:
+        from audit import graph, tree  # only now: they take Cython's compiler along
+
+        analyse, link = analyse or tree.analyse, link or graph.link
     build = Build(settings)
     tasks = [(path, build.options(path)) for path in found.files]
     results = each(analyse, tasks, settings.jobs)

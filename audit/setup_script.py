@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-_MACRO = "CYTHON_FREETHREADING_COMPATIBLE"
+FREE_THREADING_MACRO = "CYTHON_FREETHREADING_COMPATIBLE"
 # Names by which scripts change Cython's defaults instead of passing directives.
 _DEFAULTS = {"directive_defaults", "_directive_defaults", "get_directive_defaults"}
 
@@ -222,9 +222,9 @@ class _Reader:
         if not isinstance(value, list | tuple):
             return False
         for item in value:
-            if isinstance(item, tuple | list) and len(item) == 2 and item[0] == _MACRO:
+            if isinstance(item, tuple | list) and len(item) == 2 and item[0] == FREE_THREADING_MACRO:
                 return str(item[1]) == "1"
-            if isinstance(item, str) and item in (f"-D{_MACRO}", f"-D{_MACRO}=1"):
+            if isinstance(item, str) and item in (f"-D{FREE_THREADING_MACRO}", f"-D{FREE_THREADING_MACRO}=1"):
                 return True
         return False
 
@@ -327,7 +327,7 @@ class _Reader:
             items = [self._value(item, asked) for item in node.elts]
             return items if isinstance(node, ast.List) else tuple(items)
         if isinstance(node, ast.Dict):
-            pairs = [pair for pair in zip(node.keys, node.values, strict=True) if pair[0] is not None]
+            pairs = [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key is not None]
             try:
                 return {self._value(key, asked): self._value(value, asked) for key, value in pairs}
             except TypeError:  # a key that is no key

@@ -6,11 +6,12 @@ It needs no network and no script, and follows the reader's choice of light or d
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from html import escape
 from pathlib import PurePath
 
 from audit.check import Audit
-from audit.facts import Check, Function, Gil, Module
+from audit.facts import Check, Function, Gil, Module, Where
 from audit.output import counts
 from audit.rule import Finding, Severity, Verdict
 
@@ -30,12 +31,13 @@ def weights(module: Module) -> dict[str, Counter[int]]:
     return found
 
 
-def _touches(function: Function):
+def _touches(function: Function) -> Iterator[tuple[Where, int]]:
+    """Places and their weights."""
     for operation in function.operations:
         if operation.python:
             yield operation.where, _PYTHON
-    for call in function.python_calls:
-        yield call.where, _PYTHON
+    for python_call in function.python_calls:
+        yield python_call.where, _PYTHON
     for block in function.gil_blocks:
         yield block.where, _TAKES
     for raised in function.raises:
@@ -96,7 +98,7 @@ def render(audit: Audit) -> str:
 
 def _paths(audit: Audit) -> dict[str, int]:
     """Files that the page shows, numbered: those audited, and others that something was found in."""
-    others = {entry.path for entry in [*audit.findings, *audit.functions]}
+    others = {finding.path for finding in audit.findings} | {function.path for function in audit.functions}
     return {path: number for number, path in enumerate(sorted({*audit.files, *others}), 1)}
 
 
@@ -132,7 +134,7 @@ def _errors(audit: Audit) -> str:
 
 
 def _index(audit: Audit, paths: dict[str, int]) -> str:
-    found = defaultdict(Counter)
+    found: dict[str, Counter[Severity]] = defaultdict(Counter)
     for finding in audit.findings:
         found[finding.path][finding.severity] += 1
     functions = defaultdict(list)
@@ -281,7 +283,7 @@ details.file > summary { padding: .4rem .8rem; font-weight: 600; position: stick
   border-radius: 6px; border-bottom: 1px solid var(--line) }
 .code { background: var(--code); overflow-x: auto; padding: .3rem 0 }
 .l { display: flex; min-height: 1.5em; width: max-content; min-width: 100% } .l code { white-space: pre; tab-size: 4 }
-.l:target { outline: 2px solid var(--note); outline-offset: -2px }
+.l { scroll-margin-top: 3.5em } .l:target { outline: 2px solid var(--note); outline-offset: -2px }
 .l .n { flex: none; width: 4.5em; padding-right: 1em; text-align: right; color: var(--quiet); text-decoration: none;
   user-select: none }
 .w1 { background: var(--w1) } .w2 { background: var(--w2) } .w3 { background: var(--w3) } .w4 { background: var(--w4) }

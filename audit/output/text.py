@@ -49,11 +49,12 @@ class _Printer:
 
     def findings(self) -> Iterator[str]:
         by_path: dict[str, list[Finding | Error]] = {}
-        for entry in sorted([*self.audit.findings, *self.audit.errors], key=lambda entry: (entry.path, entry.line)):
+        entries: list[Finding | Error] = [*self.audit.findings, *self.audit.errors]
+        for entry in sorted(entries, key=lambda entry: (entry.path, entry.line)):
             by_path.setdefault(entry.path, []).append(entry)
-        for path, entries in by_path.items():
+        for path, found in by_path.items():
             yield self.paint(_plain(path), "bold")
-            for entry in entries:
+            for entry in found:
                 yield from self._error(entry) if isinstance(entry, Error) else self._finding(entry)
             yield ""
 

@@ -244,11 +244,23 @@ def test_whoever_reads_may_stop(tmp_path):
     process.wait(60)
 
 
-def test_interrupt(tmp_path):
-    write(tmp_path, **{f"m{number}": MIXED * 20 for number in range(200)})
-    process = command(tmp_path)
-    time.sleep(3)
-    process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("everybody", [False, True], ids=["the program", "as a terminal does"])
+def test_interrupt(tmp_path, everybody):
+    write(tmp_path, **{f"m{number}": MIXED * 20 for number in range(300)})
+    process = command(tmp_path, "--jobs", "2", start_new_session=True)
+    time.sleep(4)
+    (os.killpg if everybody else os.kill)(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == "" and err == "nogil-audit: interrupted\n"
+
+
+@pytest.mark.slow
+def test_a_file_of_twenty_thousand_lines(run, tmp_path):
+    kernel = "\ncdef double k%d(double *p, int n) noexcept nogil:\n    cdef int i\n    cdef double s = 0\n"
+    kernel += "    for i in range(n):\n        if p[i] > 0:\n            s += p[i]\n"
+    kernel += "        else:\n            s -= 1\n    return s\n"
+    write(tmp_path, x="# cython: freethreading_compatible=True\n" + "".join(kernel % number for number in range(2000)))
+    found = run.json("x.pyx")
+    assert (found["status"], found["summary"]["lines"], len(found["functions"])) == (0, 20_002, 2000)
+    assert run("x.pyx", "--format", "html")[0] == 0

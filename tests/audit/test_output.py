@@ -22,17 +22,26 @@ from tests.audit.projects import CLEAN, MIXED, write
 HOSTILE = "\x1b[31m<script>alert(1)</script>\u202e"
 
 
-@pytest.fixture
-def report(tmp_path, monkeypatch):
-    """An audit with a bit of everything: a suppression, an accepted finding, an error, hostile names."""
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, mixed=MIXED, clean=CLEAN, broken="x = (\n")
-    write(tmp_path, kept=MIXED.replace("(double *p) nogil:", "(double *p) nogil:  # nogil-audit: ignore[exc-check] ok"))
-    write(tmp_path / "a b", **{"<i>&": MIXED})
-    made = audit(["."], Settings())
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """A folder and its audit with a bit of everything: a suppression, an accepted finding, an error, odd names."""
+    folder = tmp_path_factory.mktemp("project")
+    write(folder, mixed=MIXED, clean=CLEAN, broken="x = (\n")
+    write(folder, kept=MIXED.replace("(double *p) nogil:", "(double *p) nogil:  # nogil-audit: ignore[exc-check] ok"))
+    write(folder / "a b", **{"<i>&": MIXED})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        made = audit(["."], Settings())
     made.baseline = "accepted.json"
     made.accepted.append(made.findings.pop())
-    return made
+    return folder, made
+
+
+@pytest.fixture
+def report(audited, monkeypatch):
+    """The audit, seen from its folder."""
+    monkeypatch.chdir(audited[0])
+    return audited[1]
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -156,7 +165,8 @@ def test_sarif(report):
     assert notification["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "broken.pyx"
 
 
-def test_sarif_of_files_elsewhere(report, tmp_path, monkeypatch):
+def test_sarif_of_files_elsewhere(tmp_path, monkeypatch):
+    write(tmp_path, mixed=MIXED)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     (place,) = {

@@ -1,9 +1,12 @@
 """Work side by side: results in the order of the tasks, errors handed on, in threads and in processes."""
 
+import os
+import signal
 import time
 
 import pytest
 
+from audit.errors import BadInput
 from audit.workers import each
 
 
@@ -35,3 +38,12 @@ def test_threads_are_side_by_side():
     start = time.perf_counter()
     each(square, [(1, 0.2)] * 4, 4, "threads")
     assert time.perf_counter() - start < 0.6
+
+
+def killed(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_is_a_sentence():
+    with pytest.raises(BadInput, match="was killed"):
+        each(killed, [(number,) for number in range(10)], 2, "processes")
