@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from Cython import Utils
 from Cython.Compiler import Errors as _Errors
 from Cython.Compiler import ExprNodes as _ExprNodes
-from Cython.Compiler import Main, Pipeline
+from Cython.Compiler import Main as _Main
 from Cython.Compiler import Nodes as _Nodes
 from Cython.Compiler import Options as CythonOptions
+from Cython.Compiler import Pipeline
 from Cython.Compiler.ParseTreeTransforms import GilCheck
 from Cython.Compiler.Scanning import FileSourceDescriptor
 
@@ -62,7 +64,9 @@ from audit.rule import Error
 # Cython's classes set most attributes of their nodes from outside, so nothing can be said of their types.
 Errors: Any = _Errors
 ExprNodes: Any = _ExprNodes
+Main: Any = _Main
 Nodes: Any = _Nodes
+_CythonContext: Any = _Main.Context
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Running Cython
@@ -157,6 +161,152 @@ def _compilation(options: Options, lines: Iterable[str], suffix: str) -> Any:
     return compilation
 
 
+class _Library(threading.local):
+    """What one thread has read of .pxd files, for the files it reads next.
+
+    NumPy's alone takes longer than most modules. A declaration file is kept where Cython found no fault in it and all
+    that it cimports is kept too, so that whatever is taken from here fits together; types that exist twice would not.
+    """
+
+    def __init__(self) -> None:
+        self.clear(None)
+
+    def clear(self, settings: Any) -> None:
+        self.settings = settings  # all that has a say in what a .pxd means
+        self.kept: dict[tuple[str, str], _Kept] = {}  # by module name and path
+        self.by_scope: dict[int, _Kept] = {}  # the same by id
+        self.cython_scope: Any = None
+
+    def fit(self, settings: Any) -> None:
+        """Drops what was read under other settings or has changed since."""
+        if self.settings != settings or len(self.kept) > 1000:
+            self.clear(settings)
+        elif any(_stamp(path) != kept.stamp for (_, path), kept in self.kept.items()):
+            self.clear(settings)
+
+
+@dataclass
+class _Kept:
+    scope: Any
+    name: str
+    path: str
+    stamp: tuple[int, int] | None
+    level: Any  # the language level in force after it
+    needs: list[tuple[str, Any]]  # modules that it cimports, with their scopes
+
+
+_LIBRARY = _Library()
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+class _Context(_CythonContext):
+    """Cython's context, which takes .pxd files from the library where it can."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self._reading: list[list[tuple[str, Any]]] = []  # per .pxd in hand, what it has asked for
+        self.took = False  # something from the library
+        self.own = ""  # name of the module in hand: its scope gets the implementation too, so it is never kept
+        load = self.cython_scope.load_cythonscope
+
+        def load_once() -> None:
+            scope, known = self.cython_scope, _LIBRARY.cython_scope
+            if known is None and not scope._cythonscope_initialized:
+                load()
+                _LIBRARY.cython_scope = scope
+            elif not scope._cythonscope_initialized:
+                scope._cythonscope_initialized = True
+                scope.viewscope = known.viewscope
+                for name, entry in known.entries.items():
+                    scope.entries.setdefault(name, entry)
+
+        self.cython_scope.load_cythonscope = load_once
+
+    def find_module(self, module_name: str, from_module: Any = None, *args: Any, **keywords: Any) -> Any:
+        if from_module is None and keywords.get("need_pxd", 1) and not args:
+            self._take(str(module_name), keywords.get("pos"), not keywords.get("relative_import", False))
+        scope = super().find_module(module_name, from_module, *args, **keywords)
+        for asked in self._reading:
+            asked.append((str(scope.qualified_name), scope))
+        return scope
+
+    def process_pxd(self, source_desc: Any, scope: Any, module_name: str) -> Any:
+        before = Errors.get_errors_count()
+        self._reading.append([])
+        result = super().process_pxd(source_desc, scope, module_name)
+        needs = self._reading.pop()
+        path = getattr(source_desc, "filename", "")
+        held = _LIBRARY.by_scope
+        if (
+            path.endswith(".pxd")
+            and str(module_name) != self.own
+            and result[0] is None
+            and Errors.get_errors_count() == before
+            and not Errors.threadlocal.cython_errors_stack
+            and all(id(need) in held or not need.pxd_file_loaded or need is self.cython_scope for _, need in needs)
+        ):
+            needs = [(name, need) for name, need in needs if id(need) in held]
+            name = str(module_name)
+            kept = _Kept(scope, name, path, _stamp(path), self.language_level, needs)
+            _LIBRARY.kept[name, path] = _LIBRARY.by_scope[id(scope)] = kept
+        return result
+
+    def _take(self, name: str, pos: Any, sys_path: bool) -> None:
+        """Puts a module from the library into this context, with all that it cimports."""
+        if name == self.own or not Main.module_name_pattern.match(name) or self._loaded(name) is not None:
+            return
+        path = self.find_pxd_file(name, pos, sys_path=sys_path)
+        kept = _LIBRARY.kept.get((name, os.path.abspath(path))) if path else None
+        if kept is None or not self._fits(kept, set()):
+            return
+        self._graft(kept)
+
+    def _loaded(self, name: str) -> Any:
+        scope: Any = self
+        for part in name.split("."):
+            scope = scope.lookup_submodule(part)
+            if scope is None:
+                return None
+        return scope if scope.pxd_file_loaded else None
+
+    def _fits(self, kept: _Kept, seen: set[str]) -> bool:
+        """Whether nothing that it needs stands here already in another copy."""
+        here = self._loaded(kept.name)
+        if here is not None and here is not kept.scope:
+            return False
+        for _, need in kept.needs:
+            found = _LIBRARY.by_scope.get(id(need))
+            if found is None or (found.name not in seen and not self._fits(found, seen | {kept.name})):
+                return False
+        return True
+
+    def _graft(self, kept: _Kept) -> None:
+        if self._loaded(kept.name) is kept.scope:
+            return
+        self.took = True
+        *packages, last = kept.name.split(".")
+        parent: Any = self
+        for package in packages:
+            parent = parent.find_submodule(package, as_package=True)
+        entries = self.modules if parent is self else parent.module_entries
+        old = entries.get(last)
+        kept.scope.module_entries = dict(old.module_entries) if old is not None else {}
+        setattr(kept.scope, "_context" if hasattr(kept.scope, "_context") else "context", self)
+        kept.scope.parent_module = None if parent is self else parent
+        entries[last] = kept.scope
+        for _, need in kept.needs:
+            self._graft(_LIBRARY.by_scope[id(need)])
+        if kept.level is not None and kept.level != self.language_level:
+            self.set_language_level(kept.level)
+
+
 def analyse(path: str, options: Options) -> Analysed:
     """What one .pyx, .pxd or .py file says; never raises, prints or writes.
 
@@ -197,6 +347,9 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
             return again
     errors = _errors(path, said)
     if tree is None or errors:
+        if context.took:  # what is wrong shall not depend on what was read before
+            _LIBRARY.clear(None)
+            return _analyse(path, data, options)
         if not errors:
             errors = [Error(path, 1, 1, "parse-error", "Cython stops on it without saying why.")]
         return Analysed(None, errors)
@@ -233,6 +386,8 @@ def _errors(path: str, said: list[tuple[str, int, int, str]]) -> list[Error]:
             continue
         here = path if not where or os.path.abspath(where) == os.path.abspath(path) else where
         kind = "cimport" if _NOT_FOUND.search(message) else "parse-error"
+        if message.startswith("Compiler crash"):
+            message = f"{message.split(' File ')[0].strip()}: {message.rstrip().splitlines()[-1].strip()}"
         found.append(Error(here, line, column, kind, " ".join(message.split())))
     missing = [error for error in found if error.kind == "cimport"]
     return list(dict.fromkeys(missing or found))[:20]
@@ -241,14 +396,15 @@ def _errors(path: str, said: list[tuple[str, int, int, str]]) -> list[Error]:
 def _tree(path: str, kind: str, lines: tuple[str, ...], options: Options) -> tuple[Any, Any]:
     """The tree right after GilCheck, None where Cython stopped before, and its context."""
     compilation = _compilation(options, lines, kind)
-    context = Main.Context.from_options(compilation)
+    _LIBRARY.fit((options.directives, options.include_path, options.compile_time_env, compilation.cplus, kind == "py"))
+    context = _Context.from_options(compilation)
     kept: list[Any] = []
 
     def keep(tree: Any) -> Any:
         kept.append(tree)
         return tree
 
-    name = _module_name(path)
+    name = context.own = _module_name(path)
     if kind == "pxd":
         scope: Any = context
         *packages, last = name.split(".")
@@ -468,8 +624,8 @@ _ATOMIC = re.compile(r"^_*(sync|atomic|Py_atomic|_Py_atomic|pyx_atomic|Interlock
 _FREES = {"free", "realloc", "PyMem_Free", "PyMem_Realloc", "PyMem_RawFree", "PyMem_RawRealloc", "PyObject_Free",
           "PyObject_Realloc"}  # fmt: skip
 _BORROWED = {"PyList_GetItem", "PyList_GET_ITEM", "PyTuple_GetItem", "PyTuple_GET_ITEM", "PyDict_GetItem",
-             "PyDict_GetItemString", "PyDict_GetItemWithError", "PyDict_SetDefault", "PyDict_Next", "PyWeakref_GetObject",
-             "PyWeakref_GET_OBJECT", "PyImport_AddModule", "PyModule_GetDict", "PySys_GetObject", "PyCell_GET",
+             "PyDict_GetItemString", "PyDict_GetItemWithError", "PyDict_SetDefault", "PyDict_Next",
+             "PyWeakref_GetObject", "PyWeakref_GET_OBJECT", "PyImport_AddModule", "PyModule_GetDict", "PySys_GetObject", "PyCell_GET",
              "PySequence_Fast_GET_ITEM", "PyErr_Occurred", "PyEval_GetLocals", "PyEval_GetGlobals",
              "PyEval_GetBuiltins", "PyThreadState_GetDict", "_PyDict_GetItem_KnownHash",
              "__Pyx_PyDict_GetItemStr"}  # fmt: skip
@@ -916,8 +1072,8 @@ class _ModuleReader:
     def attribute(self, member: Any) -> Attribute:
         type_ = member.type
         return Attribute(
-            str(member.name), str(type_), self.where(member.pos), bool(type_.is_pyobject), bool(type_.is_memoryviewslice),
-            bool(type_.is_ptr), _is_borrowed(type_), str(member.visibility),
+            str(member.name), str(type_), self.where(member.pos), bool(type_.is_pyobject),
+            bool(type_.is_memoryviewslice), bool(type_.is_ptr), _is_borrowed(type_), str(member.visibility),
         )  # fmt: skip
 
     def on_PyClassDefNode(self, node: Any) -> None:
@@ -974,8 +1130,8 @@ class _ModuleReader:
             return
         dotted = ".".join([*self.names, name])
         function = Function(
-            dotted, self.where(node.pos), None, kind, f"{self.module.name}.{dotted}", "", False, False, False, Check.NONE,
-            "", "", False, extern=kind == "extern",
+            dotted, self.where(node.pos), None, kind, f"{self.module.name}.{dotted}", "", False, False, False,
+            Check.NONE, "", "", False, extern=kind == "extern",
         )  # fmt: skip
         self.signature(function, type_, entry)
         declarator = node
@@ -1569,7 +1725,7 @@ class _ModuleReader:
 
     def c_call(self, node: Any, function_type: Any) -> None:
         function = node.function
-        entry = getattr(function, "entry", None)
+        entry: Any = getattr(function, "entry", None)
         bound = entry is not None and entry.is_cfunction
         check, sentinel = _check(function_type)
         name, target, cname, header, kind = _text(function), "", "", "", "pointer"
@@ -1605,9 +1761,9 @@ class _ModuleReader:
         if self.is_file(node.pos):
             call = Call(
                 self.at(node), self.context_here(), kind, target or name, name, cname, declared, header,
-                bool(function_type.nogil), bool(function_type.with_gil), check, sentinel, str(function_type.return_type),
-                tuple(_text(_unwrapped(arg)) for arg in args), virtual, bool(entry is not None and entry.is_overridable),
-                bool(getattr(node, "wrapper_call", False)),
+                bool(function_type.nogil), bool(function_type.with_gil), check, sentinel,
+                str(function_type.return_type), tuple(_text(_unwrapped(arg)) for arg in args), virtual,
+                bool(entry is not None and entry.is_overridable), bool(getattr(node, "wrapper_call", False)),
             )  # fmt: skip
             self.add(self.function.calls, call)
             self.special_calls(node, call, args)
