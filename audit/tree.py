@@ -472,6 +472,11 @@ def _compare(node: Any, depth: int) -> str:
     return f"{left} {operator} {_text(node.operand2, depth)}{rest}"
 
 
+def _conditional(node: Any, depth: int) -> str:
+    condition = getattr(node, "condition", None) or node.test  # its name before Cython 3.3
+    return f"{_text(node.true_val, depth)} if {_text(condition, depth)} else {_text(node.false_val, depth)}"
+
+
 def _slice_text(node: Any, depth: int) -> str:
     parts = [_text(getattr(node, name), depth) for name in ("start", "stop", "step")]
     parts = ["" if part == "None" else part for part in parts]
@@ -534,9 +539,7 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "NotNode": lambda node, depth: f"not {_text(node.operand, depth)}",
     "AmpersandNode": lambda node, depth: f"&{_text(node.operand, depth)}",
     "TypecastNode": lambda node, depth: f"<{node.type}>{_text(node.operand, depth)}",
-    "CondExprNode": lambda node, depth: (
-        f"{_text(node.true_val, depth)} if {_text(getattr(node, 'condition', None) or node.test, depth)} else {_text(node.false_val, depth)}"
-    ),
+    "CondExprNode": _conditional,
     "LambdaNode": lambda node, depth: "lambda",
     "ComprehensionNode": lambda node, depth: "a comprehension",
     "GeneratorExpressionNode": lambda node, depth: "a generator expression",
@@ -600,7 +603,7 @@ def _start(node: Any) -> tuple[int, int]:
 # From the typed tree to facts
 # ---------------------------------------------------------------------------------------------------------------------
 
-_DEF_LINE = re.compile(r"^\s*(?:async\s+)?(?:def|cdef|cpdef)\b")
+_DEF_LINE = re.compile(r"^\s*(?:async\s+)?(?:def|cdef|cpdef|class)\b")
 _LOCKS = re.compile(r"lock|mutex|semaphore|condition", re.IGNORECASE)
 _LOCK_CALLS = {  # C name -> kind, and whether it locks
     "PyMutex_Lock": (GuardKind.C_MUTEX, True),
@@ -625,7 +628,8 @@ _FREES = {"free", "realloc", "PyMem_Free", "PyMem_Realloc", "PyMem_RawFree", "Py
           "PyObject_Realloc"}  # fmt: skip
 _BORROWED = {"PyList_GetItem", "PyList_GET_ITEM", "PyTuple_GetItem", "PyTuple_GET_ITEM", "PyDict_GetItem",
              "PyDict_GetItemString", "PyDict_GetItemWithError", "PyDict_SetDefault", "PyDict_Next",
-             "PyWeakref_GetObject", "PyWeakref_GET_OBJECT", "PyImport_AddModule", "PyModule_GetDict", "PySys_GetObject", "PyCell_GET",
+             "PyWeakref_GetObject", "PyWeakref_GET_OBJECT", "PyImport_AddModule", "PyModule_GetDict",
+             "PySys_GetObject", "PyCell_GET",
              "PySequence_Fast_GET_ITEM", "PyErr_Occurred", "PyEval_GetLocals", "PyEval_GetGlobals",
              "PyEval_GetBuiltins", "PyThreadState_GetDict", "_PyDict_GetItem_KnownHash",
              "__Pyx_PyDict_GetItemStr"}  # fmt: skip
@@ -660,6 +664,7 @@ class _ModuleReader:
             context,
             options,
         )
+        self.refusals = refusals
         self.absolute = os.path.abspath(path)
         self.scope = tree.scope
         self.shown: dict[str, str] = {self.absolute: path}
@@ -704,6 +709,8 @@ class _ModuleReader:
         module.toplevel = self.toplevel
         module.functions = sorted(self.merged.values(), key=lambda function: (function.where, function.name))
         self.read_variables()
+        self.read_declarations()
+        self.read_refusals()
         module.classes.sort(key=lambda found: found.where)
         module.variables.sort(key=lambda found: (found.where, found.name))
         module.includes = tuple(sorted(self.shown[name] for name in self.shown if name.endswith(".pxi")))
@@ -755,6 +762,28 @@ class _ModuleReader:
                 Variable(name, where, kind, str(type_), bool(type_.is_pyobject), value, container,
                          bool(getattr(type_, "is_const", False)), str(entry.visibility))
             )  # fmt: skip
+
+    def read_refusals(self) -> None:
+        """What Cython has refused and taken out of the tree, or refused for where it stands."""
+        known = {
+            (one.where.path, one.where.line)
+            for function in [*self.module.functions, self.toplevel]
+            for one in [*function.operations, *(call for call in function.calls if not call.nogil)]
+        }
+        for (path, line), message in sorted(self.refusals.items()):
+            path = self.shown.get(os.path.abspath(path), path)
+            lines = self.source(path)
+            text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+            where = Where(path, line, len(lines[line - 1]) - len(lines[line - 1].lstrip()) + 1 if text else 1)
+            around = [one for one in self.module.functions if one.where.path == path and one.where.line <= line]
+            function = max(around, key=lambda one: one.where.line, default=self.toplevel)
+            if message.startswith(("prange() can only", "The parallel section may only")):
+                section = message.startswith("The")
+                function.parallels.append(Parallel(where, Context(Gil.HELD), "", True, (), (), None, section))
+            elif (path, line) not in known and line not in {one.where.line for one in function.parallels}:
+                function.operations.append(
+                    Operation(where, Context(Gil.RELEASED), "Refused", text or "this", message.rstrip("."), False)
+                )
 
     # -- positions ------------------------------------------------------------------------------------------------
 
@@ -918,7 +947,7 @@ class _ModuleReader:
         """A new function, or the one that another specialisation of it has begun."""
         dotted = ".".join([*self.names, name])
         where = self.where(node.pos)
-        where, decorators = self.definition(where, name)
+        definition, decorators = self.definition(where)
         key = (where, dotted)
         if key in self.merged:
             self.merged[key].specialisations += 1
@@ -929,7 +958,7 @@ class _ModuleReader:
             owner = self.type_name(self.owner) if extension else self.owner
         function = Function(
             dotted, where, None, kind, f"{self.module.name}.{dotted}", owner, extension, False, False, Check.OBJECT, "",
-            "object", False, decorators=decorators,
+            "object", False, decorators=decorators, definition=definition,
         )  # fmt: skip
         entry = getattr(node, "entry", None)
         if entry is not None and self.is_file(entry.pos):
@@ -937,28 +966,19 @@ class _ModuleReader:
         self.merged[key] = function
         return function
 
-    def definition(self, where: Where, name: str) -> tuple[Where, tuple[str, ...]]:
-        """Where the `def` itself stands, and the decorators above: Cython's position may be the first of them."""
+    def definition(self, where: Where) -> tuple[int, tuple[str, ...]]:
+        """The line of the `def` or `class` itself, and the decorators: Cython's position may be the first of them."""
         lines = self.source(where.path)
-        index = where.line - 1
+        first = index = where.line - 1
         if not 0 <= index < len(lines):
-            return where, ()
-        start = index
-        if name != "<lambda>" and lines[index].lstrip().startswith("@"):
-            for step in range(index, min(index + 60, len(lines))):
-                if _DEF_LINE.match(lines[step]) or re.match(rf"\s.*\b{re.escape(name)}\s*\(", lines[step]):
-                    if not lines[step].lstrip().startswith("@"):
-                        index = step
-                        break
-        decorators = []
-        for step in range(index - 1, -1, -1):
-            text = lines[step].strip()
-            if text.startswith("@"):
-                decorators.append(text[1:].strip())
-            elif step < start:
-                break
-        column = where.column if index == start else len(lines[index]) - len(lines[index].lstrip()) + 1
-        return Where(where.path, index + 1, column), tuple(reversed(decorators))
+            return where.line, ()
+        if lines[index].lstrip().startswith("@"):
+            while index < min(first + 60, len(lines) - 1) and not _DEF_LINE.match(lines[index]):
+                index += 1
+        while first > 0 and lines[first - 1].lstrip().startswith("@"):
+            first -= 1
+        decorators = [line.strip()[1:].strip() for line in lines[first:index] if line.lstrip().startswith("@")]
+        return index + 1, tuple(decorators)
 
     def source(self, path: str) -> tuple[str, ...]:
         """Lines of this file or of one that it includes."""
@@ -1063,7 +1083,7 @@ class _ModuleReader:
             if getattr(member, "is_inherited", False) or not self.is_file(member.pos):
                 continue
             attributes.append(self.attribute(member))
-        _, decorators = self.definition(where, str(entry.name))
+        _, decorators = self.definition(where)
         return Class(
             ".".join([*self.names, str(entry.name)]), where, self.type_name(type_), kind, tuple(bases),
             tuple(sorted(attributes, key=lambda found: found.where)), decorators,
@@ -1079,7 +1099,8 @@ class _ModuleReader:
     def on_PyClassDefNode(self, node: Any) -> None:
         name = str(node.name)
         dotted = ".".join([*self.names, name])
-        where, decorators = self.definition(self.where(node.pos), name)
+        where = self.where(node.pos)
+        _, decorators = self.definition(where)
         if self.is_file(node.pos):
             self.module.classes.append(
                 Class(dotted, where, f"{self.module.name}.{dotted}", "python", (), (), decorators)
@@ -1091,15 +1112,6 @@ class _ModuleReader:
         self.visit_all(node.body)
         self.names, self.owner = saved
 
-    def on_CStructOrUnionDefNode(self, node: Any) -> None:
-        entry = getattr(node, "entry", None)
-        if entry is None or entry.type.scope is None or not self.is_file(node.pos):
-            return
-        kind = str(getattr(node, "kind", "c++"))
-        self.module.classes.append(self.class_of(entry, entry.type, kind, self.where(node.pos)))
-
-    on_CppClassNode = on_CStructOrUnionDefNode
-
     def on_CDefExternNode(self, node: Any) -> None:
         code = getattr(node, "verbatim_include", None)
         if code and self.is_file(node.pos):
@@ -1107,38 +1119,49 @@ class _ModuleReader:
             self.module.verbatim.append(Verbatim(Where(where.path, where.line + 1, 1), str(code)))
         self.children(node)
 
-    def on_CTypeDefNode(self, node: Any) -> None:
-        entry = self.scope.lookup_here(getattr(node.declarator, "name", None) or _declared(node.declarator))
-        if entry is not None and entry.is_type:
-            self.declaration(node, str(entry.name), getattr(entry.type, "typedef_base_type", None), "pointer")
+    def read_declarations(self) -> None:
+        """Functions declared without a body here, function-pointer types, and structs."""
+        defined = {where for function in self.merged.values() for where in (function.where, function.declared)}
+        scopes = [(self.scope, "")]
+        for entry in self.scope.c_class_entries:
+            if entry.type.scope is not None and entry.scope is self.scope:
+                scopes.append((entry.type.scope, f"{entry.name}."))
+        for scope, prefix in scopes:
+            for entry in scope.entries.values():
+                if entry.is_cfunction and not getattr(entry, "is_inherited", False) and self.is_here(entry.pos):
+                    if self.where(entry.pos) not in defined:
+                        kind = "extern" if entry.visibility == "extern" or entry.in_cinclude else "cdef"
+                        self.declaration(f"{prefix}{entry.name}", entry, entry.type, kind)
+        for entry in self.scope.type_entries:
+            type_ = entry.type
+            if not self.is_here(entry.pos):
+                continue
+            if type_.is_struct_or_union or type_.is_cpp_class:
+                kind = "c++" if type_.is_cpp_class else str(type_.kind)
+                self.module.classes.append(self.class_of(entry, type_, kind, self.where(entry.pos)))
+            elif type_.is_typedef and type_.typedef_base_type.is_ptr:
+                self.declaration(str(entry.name), entry, type_.typedef_base_type.base_type, "pointer")
+        self.module.declarations.sort(key=lambda found: (found.where, found.name))
 
-    def on_CVarDefNode(self, node: Any) -> None:
-        for declarator in node.declarators:
-            name = _declared(declarator)
-            entry = self.env.lookup_here(name) if name else None
-            if entry is not None:
-                kind = "pointer" if entry.type.is_ptr else "extern" if node.visibility == "extern" else "cdef"
-                self.declaration(declarator, name, entry.type, kind, entry)
-        if node.visibility != "extern" and self.function is not self.toplevel:
-            self.children(node)
+    def is_here(self, pos: Any) -> bool:
+        """In this file or one that it includes."""
+        return self.is_file(pos) and (
+            os.path.abspath(pos[0].filename) == self.absolute or pos[0].filename.endswith(".pxi")
+        )
 
-    def declaration(self, node: Any, name: str, type_: Any, kind: str, entry: Any = None) -> None:
-        """A function's declaration without a body, or a function pointer's type."""
-        if type_ is not None and type_.is_ptr:
-            type_ = type_.base_type
-        if type_ is None or not type_.is_cfunction or not self.is_file(node.pos):
+    def declaration(self, dotted: str, entry: Any, type_: Any, kind: str) -> None:
+        if not type_.is_cfunction:
             return
-        dotted = ".".join([*self.names, name])
         function = Function(
-            dotted, self.where(node.pos), None, kind, f"{self.module.name}.{dotted}", "", False, False, False,
+            dotted, self.where(entry.pos), None, kind, f"{self.module.name}.{dotted}", "", False, False, False,
             Check.NONE, "", "", False, extern=kind == "extern",
         )  # fmt: skip
         self.signature(function, type_, entry)
-        declarator = node
-        while declarator is not None and not hasattr(declarator, "has_explicit_exc_clause"):
-            declarator = getattr(declarator, "base", None) or getattr(declarator, "declarator", None)
-        function.has_except = bool(getattr(declarator, "has_explicit_exc_clause", False))
         self.module.declarations.append(function)
+
+    def on_CVarDefNode(self, node: Any) -> None:
+        if node.visibility != "extern" and self.function is not self.toplevel:
+            self.children(node)
 
     def on_CompilerDirectivesNode(self, node: Any) -> None:
         saved, self.directives = self.directives, node.directives
@@ -1310,8 +1333,11 @@ class _ModuleReader:
 
     def on_ParallelRangeNode(self, node: Any) -> None:
         takes = bool(getattr(node, "acquire_gil", False))
-        reductions = tuple(sorted((str(e.name), str(op)) for e, op in node.privates.items() if op))
-        privates = tuple(sorted(str(e.name) for e, op in node.privates.items() if not op))
+        operators = {  # with whether the last value is kept, before Cython 3.3
+            str(entry.name): value[0] if isinstance(value, tuple) else value for entry, value in node.privates.items()
+        }
+        reductions = tuple(sorted((name, str(operator)) for name, operator in operators.items() if operator))
+        privates = tuple(sorted(name for name, operator in operators.items() if not operator))
         outer = self.parallel
         fact = Parallel(self.at_for(node), self.context_here(), _text(node.target), takes, reductions, privates, outer)
         self.function.parallels.append(fact)
@@ -1693,9 +1719,9 @@ class _ModuleReader:
     def python_call(self, node: Any) -> None:
         if not self.is_file(node.pos):
             return
-        function = _unwrapped(getattr(node, "function", None))  # a cached method of a builtin type has none
-        if function is None:
-            return
+        function = _unwrapped(getattr(node, "function", None))  # a cached method of a builtin type has none:
+        if function is None or isinstance(function, ExprNodes.RawCNameExprNode):
+            return  # that, or the override of a cpdef method
         target, callback = "", False
         if isinstance(function, ExprNodes.NameNode) and function.entry is not None:
             entry = function.entry
@@ -1763,7 +1789,7 @@ class _ModuleReader:
                 self.at(node), self.context_here(), kind, target or name, name, cname, declared, header,
                 bool(function_type.nogil), bool(function_type.with_gil), check, sentinel,
                 str(function_type.return_type), tuple(_text(_unwrapped(arg)) for arg in args), virtual,
-                bool(entry is not None and entry.is_overridable), bool(getattr(node, "wrapper_call", False)),
+                bool(function_type.is_overridable), bool(getattr(node, "wrapper_call", False)),
             )  # fmt: skip
             self.add(self.function.calls, call)
             self.special_calls(node, call, args)
@@ -1899,16 +1925,6 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _declared(declarator: Any) -> str:
-    """The name that a declarator declares."""
-    while declarator is not None:
-        name = getattr(declarator, "name", None)
-        if name:
-            return str(name)
-        declarator = getattr(declarator, "base", None)
-    return ""
-
-
 def _imported_names(node: Any) -> list[str]:
     return [str(item[1]) for item in node.imported_names]
 
@@ -2005,6 +2021,8 @@ def _names(node: Any) -> set[str]:
             found.add(str(step.name))
         if isinstance(step, ExprNodes.CloneNode | ExprNodes.ProxyNode):
             waiting.append(step.arg)
+        elif type(step).__name__ == "ResultRefNode":
+            waiting.append(step.expression)
         elif isinstance(step, Nodes.Node):
             for name in step.child_attrs:
                 child = getattr(step, name, None)
