@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import TypeVar
 
 from audit.check import Audit
 from audit.output import counts
 from audit.output.terminal import excerpt, paint, shown
 from audit.rule import Error, Finding, Severity
 
+Key = TypeVar("Key")
 _STYLES = {
     Severity.BLOCKS: ("bold", "red"),
     Severity.SLOWS: ("bold", "yellow"),
@@ -138,9 +140,8 @@ class _Printer:
         """Findings by rule and by file, functions by verdict."""
         audit = self.audit
         yield self.paint("Statistics", "bold")
-        severities = {finding.rule: finding.severity for finding in audit.findings}
-        rules = Counter(finding.rule for finding in audit.findings)
-        yield from _table([(str(count), rule, severities[rule]) for rule, count in _most(rules)], "by rule")
+        rules = Counter((finding.rule, str(finding.severity)) for finding in audit.findings)
+        yield from _table([(str(count), *about) for about, count in _most(rules)], "by rule")
         files = Counter(finding.path for finding in audit.findings)
         yield from _table([(str(count), _plain(path)) for path, count in _most(files)], "by file")
         total = counts.functions(audit)
@@ -162,7 +163,8 @@ def _some(names: Iterable[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _most(counted: Counter[str]) -> list[tuple[str, int]]:
+def _most(counted: Counter[Key]) -> list[tuple[Key, int]]:
+    """Largest first."""
     return sorted(counted.items(), key=lambda item: (-item[1], item[0]))
 
 
