@@ -4,8 +4,9 @@ BIN = $(VENV)/bin
 export VENV
 
 TESTS = not slow and not gpu and not soak
+SOAK_SECONDS ?= 180
 
-.PHONY: train test bench lint env
+.PHONY: train test bench audit soak lint env
 
 train: env
 	$(BIN)/freecfr train configs/leduc.toml
@@ -22,6 +23,14 @@ bench: env
 	$(BIN)/freecfr bench memory
 	$(BIN)/freecfr bench learning
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only
+
+# What keeps pyx/ from running on many threads
+audit: env
+	$(BIN)/nogil-audit pyx
+
+# Mutated sources through the checker for SOAK_SECONDS
+soak: env
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak tests/audit
 
 lint: env
 	$(BIN)/ruff check
