@@ -592,6 +592,7 @@ class _ModuleReader:
         module.toplevel = self.toplevel
         module.functions = sorted(self.merged.values(), key=lambda function: (function.where, function.name))
         self.read_variables()
+        self.read_structs()
         module.classes.sort(key=lambda found: found.where)
         module.variables.sort(key=lambda found: (found.where, found.name))
         module.includes = tuple(sorted(self.shown[name] for name in self.shown if name.endswith(".pxi")))
@@ -612,6 +613,16 @@ class _ModuleReader:
             return
         if undecodable is None:
             self.module.pxd_directives = _written(beside, _comments(beside, tuple(text.split("\n"))))
+
+    def read_structs(self) -> None:
+        """Structs and unions, whose definitions Cython has taken out of the tree by now."""
+        known = {found.target for found in self.module.classes}
+        for entry in self.scope.type_entries:
+            type_ = entry.type
+            if type_ is None or not type_.is_struct_or_union or type_.scope is None or not self.is_file(entry.pos):
+                continue
+            if entry.scope is self.scope and self.type_name(type_) not in known:
+                self.module.classes.append(self.class_of(entry, type_, str(type_.kind), self.where(entry.pos)))
 
     def read_variables(self) -> None:
         """Module-level names that are neither functions nor classes."""
