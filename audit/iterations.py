@@ -307,7 +307,7 @@ def _behind(project: Project, body: Body, call: Call, depth: int) -> Iterator[Sh
             own_memory.add(first)
     for text, name in zip(call.arguments, parameters, strict=False):
         tree = _parsed(text)
-        if tree is not None and (_is_own_index(body, tree) or _is_own_offset(body, tree)):
+        if tree is not None and (_is_own_index(body, tree) or _is_row_start(body, tree)):
             owned.add(name)
         if text.startswith("&") and isinstance(tree, ast.Name) and tree.id in body.private:
             own_memory.add(name)  # the address of a private variable

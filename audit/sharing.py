@@ -406,7 +406,7 @@ def is_lazy(function: Function, access: Access) -> bool:
         fetched = {
             other.base
             for other in function.accesses
-            if other.kind == "local" and other.write and other.value.startswith(f"{access.base}.get(")
+            if other.kind == "local" and other.write and _is_fetch(access.base, other.value)
         }
         return any(test in (f"{name} is None", f"not {name}") for name in fetched for test in access.context.tests)
     if access.method or access.kind not in ("attribute", "global"):
@@ -417,4 +417,13 @@ def is_lazy(function: Function, access: Access) -> bool:
 
 def reads_itself(access: Access) -> bool:
     """Whether a write puts back what it read: +=, or a value made from the place."""
-    return access.augmented or bool(access.value and is_mentioned(place_of(access), access.value))
+    if access.augmented or not access.value:
+        return access.augmented
+    return is_mentioned(place_of(access), access.value) or (
+        access.kind == "item" and _is_fetch(access.base, access.value)
+    )
+
+
+def _is_fetch(base: str, value: str) -> bool:
+    """Whether a value comes from base.get(key), also where Cython calls C for that."""
+    return f"{base}.get(" in value or re.search(rf"Dict_GetItem\w*\({re.escape(base)},", value) is not None

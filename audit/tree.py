@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from Cython import Utils
@@ -429,6 +430,7 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "NextNode": lambda node, depth: f"next of {_text(node.iterator, depth)}",
     "CoercionNode": _of("arg"),
     "NoneCheckNode": _of("arg"),
+    "ParallelThreadIdNode": lambda node, depth: "threadid()",
     "SortedListNode": lambda node, depth: f"sorted({_text(node.arg, depth)})",
     "CloneNode": _of("arg"),
     "ProxyNode": _of("arg"),
@@ -520,6 +522,11 @@ _BORROWED = {"PyList_GetItem", "PyList_GET_ITEM", "PyTuple_GetItem", "PyTuple_GE
 _MUTATORS = {"append", "extend", "insert", "pop", "popitem", "popleft", "appendleft", "remove", "clear", "sort",
              "reverse", "update", "setdefault", "add", "discard", "difference_update", "intersection_update",
              "symmetric_difference_update"}  # fmt: skip
+# The C that Cython writes for a method of a list, a dict or a set
+_CHANGES = re.compile(
+    r"Py(?:List|Dict|Set|Object|ByteArray)_"
+    r"(Append|Extend|Insert|Pop|Reverse|Sort|Clear|Add|Discard|Remove|SetDefault|Update)"
+)
 _CONTAINERS = {"DictNode": "dict", "ListNode": "list", "SetNode": "set", "ComprehensionNode": "list",
                "DictComprehensionAppendNode": "dict"}  # fmt: skip
 _CONTAINER_CALLS = {"dict", "list", "set", "bytearray", "defaultdict", "OrderedDict", "Counter", "deque", "ChainMap",
@@ -1563,6 +1570,16 @@ class _ModuleReader:
 
     on_PyMethodCallNode = on_GeneralCallNode
 
+    def on_CachedBuiltinMethodCallNode(self, node: Any) -> None:
+        # Cython's own check fails on it; it is a Python call put in place of one
+        self.operation(node, "Calling gil-requiring function not allowed without gil")
+        if self.is_file(node.pos):
+            name = f"{_text(node.obj)}.{node.method_name}"
+            self.add(self.function.python_calls, PythonCall(self.at(node), self.context_here(), name, "", False))
+            if str(node.method_name) in _MUTATORS:
+                self.mutated(node.obj, str(node.method_name))
+        self.children(node)
+
     def on_PythonCapiCallNode(self, node: Any) -> None:
         function_type = node.function_type()
         if not function_type.nogil:
@@ -1575,6 +1592,8 @@ class _ModuleReader:
                 str(function_type.return_type), tuple(_text(arg) for arg in node.args),
             )  # fmt: skip
             self.add(self.function.calls, call)
+        if (match := _CHANGES.search(name)) is not None and node.args:
+            self.mutated(node.args[0], match.group(1).lower())
         self.visit_all(node.args)
 
     def python_call(self, node: Any) -> None:
@@ -1598,17 +1617,15 @@ class _ModuleReader:
         name = _text(function)
         self.add(self.function.python_calls, PythonCall(self.at(node), self.context_here(), name, target, callback))
         if isinstance(function, ExprNodes.AttributeNode) and str(function.attribute) in _MUTATORS:
-            self.mutated(function)
+            self.mutated(function.obj, str(function.attribute))
 
-    def mutated(self, function: Any) -> None:
+    def mutated(self, place: Any, method: str) -> None:
         """A method call that changes a Python container."""
-        place = _unwrapped(function.obj)
         before = len(self.function.accesses)
         self.access(place, write=True)
         if len(self.function.accesses) > before:
             last = self.function.accesses.pop()
-            changed = Access(**{**last.__dict__, "method": str(function.attribute)})
-            self.add(self.function.accesses, changed)
+            self.add(self.function.accesses, replace(last, method=method))
 
     def c_call(self, node: Any, function_type: Any) -> None:
         function = node.function
@@ -1661,6 +1678,9 @@ class _ModuleReader:
         """Calls of C that mean something to threads: locks, atomics, free, borrowed references."""
         cname = call.cname or call.name.rpartition(".")[2]
         function = node.function
+        if call.kind == "builtin" and isinstance(function, ExprNodes.AttributeNode):
+            if str(function.attribute) in _MUTATORS:
+                self.mutated(function.obj, str(function.attribute))
         if cname in _LOCK_CALLS and args:
             kind, locks = _LOCK_CALLS[cname]
             self.lock(node, kind, _text(_unwrapped(args[0])).lstrip("&"), locks)

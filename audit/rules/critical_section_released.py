@@ -60,8 +60,11 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 yield _finding(
                     function, block, f"`with nogil` lets other threads into the critical section of {section}"
                 )
+        given_up = {block.context.guards for block in function.nogil_blocks}
         for parallel in function.parallels:
-            if not parallel.takes_gil and parallel.context.gil is Gil.HELD and (section := _section(parallel.context)):
+            if parallel.takes_gil or parallel.context.guards in given_up:
+                continue  # keeps the thread state, or stands in a block that has given it up
+            if section := _locked(parallel.context):
                 yield _finding(
                     function, parallel, f"The parallel loop lets other threads into the section of {section}"
                 )
@@ -83,8 +86,10 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
 
 def _section(context: Context) -> str:
     """What the critical section around something locks."""
-    if context.gil is not Gil.HELD:
-        return ""
+    return _locked(context) if context.gil is not Gil.RELEASED else ""
+
+
+def _locked(context: Context) -> str:
     return next((guard.what for guard in context.guards if guard.kind is GuardKind.CRITICAL_SECTION), "")
 
 
@@ -93,7 +98,7 @@ def _releases(project: Project, function: Function) -> bool:
     waiting, seen = [function], {id(function)}
     while waiting:
         step = waiting.pop()
-        if step.nogil_blocks or any(not p.takes_gil and p.context.gil is Gil.HELD for p in step.parallels):
+        if step.nogil_blocks or any(not parallel.takes_gil for parallel in step.parallels):
             return not step.nogil
         for call in step.calls:
             callee = project.resolve(call)

@@ -136,6 +136,7 @@ def _cached(module: Module, function: Function) -> Where | None:
     if "." in function.name and not function.owner:
         return None  # made anew by each call of the function around it
     for decorator in function.decorators:
+        decorator = decorator.split("#")[0].strip()
         if not _CACHES.match(decorator):
             continue
         for line in range(function.where.line - 1, max(0, function.where.line - 60), -1):
