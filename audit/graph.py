@@ -136,6 +136,10 @@ class Project:
                 found.append(Blocker(function.where, f"{other.name}, of one table with it, needs the GIL.", other.name))
         return tuple(found)
 
+    def own_blockers(self, function: Function) -> tuple[Blocker, ...]:
+        """Its own reasons alone."""
+        return self._own[id(function)]
+
     def python_lines(self, function: Function) -> tuple[int, ...]:
         """Lines of a function that touch Python objects, those inside `with gil` included."""
         lines = {

@@ -15,7 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from Cython import Utils
-from Cython.Compiler import Errors, ExprNodes, Main, Nodes, Pipeline, Visitor
+from Cython.Compiler import Errors as _Errors
+from Cython.Compiler import ExprNodes as _ExprNodes
+from Cython.Compiler import Main, Pipeline, Visitor
+from Cython.Compiler import Nodes as _Nodes
 from Cython.Compiler import Options as CythonOptions
 from Cython.Compiler.Optimize import IterationTransform
 from Cython.Compiler.ParseTreeTransforms import GilCheck
@@ -57,6 +60,11 @@ from audit.facts import (
 )
 from audit.rule import Error
 
+# Cython's classes set most attributes of their nodes from outside, so nothing can be said of their types.
+Errors: Any = _Errors
+ExprNodes: Any = _ExprNodes
+Nodes: Any = _Nodes
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Running Cython
 # ---------------------------------------------------------------------------------------------------------------------
@@ -72,6 +80,9 @@ _REFUSALS = re.compile(
     r"release the gil while|don't have the gil",
     re.IGNORECASE,
 )
+
+
+_ONLY_CPP = re.compile(r"only allowed in c\+\+")
 
 
 class _Listing:
@@ -180,6 +191,11 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
     with _listening() as listing:
         tree, context = _tree(path, kind, lines, options)
         said = list(listing.errors)
+    if options.cplus is None and any(_ONLY_CPP.search(message) for *_, message in said):
+        # The build says so, not the file; its words for that are too many to know them all
+        again = _analyse(path, data, replace(options, cplus=True))
+        if again.module is not None:
+            return again
     errors = _errors(path, said)
     if tree is None or errors:
         if not errors:
@@ -919,6 +935,7 @@ class _ModuleReader:
         self.owner = None
         if function.kind in ("cdef", "cpdef"):
             self.refuse_signature(function, node)
+        function.end = max(function.end, function.where.line, _last_line(body, self))
         scope = node.local_scope
         function.locals = tuple(
             sorted({(str(e.name), str(e.type)) for e in scope.var_entries} | set(function.locals), key=lambda v: v)
@@ -1000,7 +1017,10 @@ class _ModuleReader:
         entry = getattr(node, "entry", None)
         if entry is None or entry.type.scope is None or not self.is_file(node.pos):
             return
-        self.module.classes.append(self.class_of(entry, entry.type, str(node.kind), self.where(node.pos)))
+        kind = str(getattr(node, "kind", "c++"))
+        self.module.classes.append(self.class_of(entry, entry.type, kind, self.where(node.pos)))
+
+    on_CppClassNode = on_CStructOrUnionDefNode
 
     def on_CDefExternNode(self, node: Any) -> None:
         code = getattr(node, "verbatim_include", None)
@@ -1390,7 +1410,8 @@ class _ModuleReader:
         type_ = node.type
         if type_ is None:
             return
-        base, indices = node, []
+        base: Any = node
+        indices: list[Index] = []
         while isinstance(base, ExprNodes.IndexNode | ExprNodes.BufferIndexNode | ExprNodes.SliceIndexNode):
             indices[:0] = _indices(base)
             base = _unwrapped(base.base)
@@ -1599,7 +1620,9 @@ class _ModuleReader:
     def python_call(self, node: Any) -> None:
         if not self.is_file(node.pos):
             return
-        function = _unwrapped(node.function)
+        function = _unwrapped(getattr(node, "function", None))  # a cached method of a builtin type has none
+        if function is None:
+            return
         target, callback = "", False
         if isinstance(function, ExprNodes.NameNode) and function.entry is not None:
             entry = function.entry
@@ -1729,7 +1752,7 @@ class _ModuleReader:
         self.access(place, write="load" not in cname.lower())
         if len(self.function.accesses) > before:
             last = self.function.accesses.pop()
-            self.function.accesses.append(Access(**{**last.__dict__, "atomic": True}))
+            self.add(self.function.accesses, replace(last, atomic=True))
 
     def on_TypecastNode(self, node: Any) -> None:
         self.refuse(node)
@@ -1785,6 +1808,21 @@ def _check(type_: Any) -> tuple[Check, str]:
         return (Check.ALWAYS, "") if type_.exception_check else (Check.NONE, "")
     text = str(getattr(value, "python_value", value))
     return (Check.SENTINEL if type_.exception_check else Check.VALUE), text
+
+
+def _last_line(node: Any, reader: _ModuleReader) -> int:
+    """The last line that something in a tree stands on."""
+    last = 0
+    waiting = [node]
+    while waiting:
+        step = waiting.pop()
+        if isinstance(step, list | tuple):
+            waiting.extend(step)
+        elif isinstance(step, Nodes.Node):
+            if reader.is_file(step.pos) and step.pos[1] > last:
+                last = step.pos[1]
+            waiting.extend(getattr(step, name, None) for name in step.child_attrs)
+    return last
 
 
 def _plain(value: Any) -> bool:
