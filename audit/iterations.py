@@ -17,8 +17,8 @@ _OFFSETS = re.compile(r"ptr|offset|start|begin|bound|displ|first|cum|base|split"
 _THREAD_NUMBERS = re.compile(r"^(?:\w+\.)*(?:threadid|omp_get_thread_num)\(\)$")
 _ENDS = re.compile(r"[\[*]|vector|memoryview")
 _GROWS = frozenset(
-    {"push_back", "emplace_back", "pop_back", "push_front", "pop_front", "emplace_front", "push", "pop", "emplace", "insert",
-     "erase", "clear", "resize", "assign", "append"}
+    {"push_back", "emplace_back", "pop_back", "push_front", "pop_front", "emplace_front", "push", "pop", "emplace",
+     "insert", "erase", "clear", "resize", "assign", "append"}
 )  # fmt: skip
 _MOST_CALLS = 4  # of functions that call functions
 
@@ -287,7 +287,9 @@ def _runs_once(body: Body, fact: Access | Call) -> bool:
         for part in tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]:
             if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq) and len(part.ops) == 1:
                 sides = (part.left, part.comparators[0])
-                if any(_is_own_index(body, side) for side in sides) and not all(_mentions(body, side) for side in sides):
+                if not all(_mentions(body, side) for side in sides) and any(
+                    _is_own_index(body, side) for side in sides
+                ):
                     return True
     return False
 

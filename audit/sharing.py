@@ -306,13 +306,13 @@ _TLS = re.compile(r"\b(?:_Thread_local|thread_local|__thread)\b|__declspec\s*\(\
 _TLS_MADE = re.compile(r"(?:^|\.)(?:local|ContextVar)\(")
 # C functions that write where their first argument points, by name.
 _FILLS = frozenset(
-    {"memset", "memcpy", "memmove", "strcpy", "strncpy", "strcat", "strncat", "sprintf", "snprintf", "vsnprintf", "fread",
-     "fgets", "gets", "qsort", "free", "realloc"}
+    {"memset", "memcpy", "memmove", "strcpy", "strncpy", "strcat", "strncat", "sprintf", "snprintf", "vsnprintf",
+     "fread", "fgets", "gets", "qsort", "free", "realloc"}
 )  # fmt: skip
 
 
 def is_thread_local(module: Module, variable: Variable) -> bool:
-    """Whether every thread has its own: by a C specifier in a verbatim block, threading.local, or a context variable."""
+    """Whether every thread has its own: by a C specifier in a verbatim block, threading.local, a context variable."""
     if variable.name == "errno" or _TLS_MADE.search(variable.value):
         return True
     for block in module.verbatim:

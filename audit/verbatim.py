@@ -17,7 +17,9 @@ _FILE = re.compile(r"^(?:inline\s+)?namespace\b|^extern\s*$|^extern\s+\"?\s*\"?$
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*$")
 _POINTER_TO_FUNCTION = re.compile(r"\(\s*\*\s*(\w+)\s*(?:\[[^\]]*\])?\s*\)\s*\(")
 _FUNCTION = re.compile(r"([A-Za-z_]\w*)\s*\(")
-_NO_DECLARATION = re.compile(r"^(?:typedef|using|extern|return|static_assert|_Static_assert|goto|template|friend|else|case)\b")
+_NO_DECLARATION = re.compile(
+    r"^(?:typedef|using|extern|return|static_assert|_Static_assert|goto|template|friend|else|case)\b"
+)
 _WORDS_OF_CODE = frozenset({"if", "for", "while", "switch", "return", "sizeof", "catch", "else", "do"})
 
 

@@ -13,13 +13,14 @@ ID = "borrowed-ref"
 SEVERITY = Severity.RACES
 TITLE = "A borrowed PyObject* is kept where another thread may drop the object"
 WHY = """\
-A borrowed reference lives as long as somebody else's: PyList_GetItem hands out the list's own. With the GIL nobody could
-take the item out of the list before the next line, where the cast to object took a reference. On a free-threaded build
-another thread can, at any instant, and the pointer then leads to freed memory. That also goes for a PyObject* in a struct
-that nothing counts, and for PyDict_Next, which lends key and value. Items of a tuple that the function itself holds, as
-an argument or a local variable, are safe: a tuple does not change, and the held tuple keeps its items. The strong
-functions take the reference under the container's lock: PyList_GetItemRef and PyDict_GetItemRef (CPython 3.13; Cython's
-cpython.list and cpython.dict have them for older ones too), or plain xs[0] and d.get(k), for which Cython does it."""
+A borrowed reference lives as long as somebody else's: PyList_GetItem hands out the list's own. With the GIL nobody
+could take the item out of the list before the next line, where the cast to object took a reference. On a
+free-threaded build another thread can, at any instant, and the pointer then leads to freed memory. That also goes for
+a PyObject* in a struct that nothing counts, and for PyDict_Next, which lends key and value. Items of a tuple that the
+function itself holds, as an argument or a local variable, are safe: a tuple does not change, and the held tuple keeps
+its items. The strong functions take the reference under the container's lock: PyList_GetItemRef and PyDict_GetItemRef
+(CPython 3.13; Cython's cpython.list and cpython.dict have them for older ones too), or plain xs[0] and d.get(k), for
+which Cython does it."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -73,7 +74,7 @@ _STRONG = {
 }
 _TUPLE = frozenset({"PyTuple_GetItem", "PyTuple_GET_ITEM"})
 _NEXT = {"PyDict_Next": "a loop over list(d.items())", "_PySet_NextEntry": "a loop over list(s)"}
-_COUNTS = frozenset({"Py_INCREF", "Py_XINCREF", "Py_NewRef", "Py_XNewRef", "_Py_NewRef", "__Pyx_INCREF", "__Pyx_XINCREF"})
+_COUNTS = frozenset({"Py_INCREF", "Py_XINCREF", "Py_NewRef", "Py_XNewRef", "__Pyx_INCREF", "__Pyx_XINCREF"})
 _KEEPS = frozenset({"push_back", "emplace_back", "push", "emplace", "insert", "push_front"})
 _FRESH = ("[", "list(", "dict(", "{", "PyList_New(", "PyDict_New(", "sorted(", "PySequence_List(", "PySequence_Fast(")
 
@@ -118,9 +119,7 @@ def _is_counted(project: Project, counting: set[int], found: Class, member: Attr
         and access.owner == found.target
         and access.value not in ("NULL", "None")
     ]
-    return bool(writers) and all(
-        id(function) in counting or _is_new(access.value) for function, access in writers
-    )
+    return bool(writers) and all(id(function) in counting or _is_new(access.value) for function, access in writers)
 
 
 def _is_new(value: str) -> bool:
@@ -135,8 +134,8 @@ def _field(found: Class, member: Attribute) -> Finding:
         member.where,
         "",
         f"{found.name}.{member.name} is a PyObject* and keeps no object alive: the {what} owns no reference.",
-        "Keep a reference in a Python attribute (`cdef object`) of what owns it, or pair every store with Py_INCREF and "
-        "every removal with Py_DECREF, under one lock.",
+        "Keep a reference in a Python attribute (`cdef object`) of what owns it, or pair every store with Py_INCREF "
+        "and every removal with Py_DECREF, under one lock.",
     )
 
 
@@ -166,7 +165,7 @@ def _call(function: Function, borrow: Borrow) -> Finding:
     return _finding(
         borrow.where,
         function.name,
-        f"{borrow.function} lends a reference{kept}; another thread may drop the object before one of its own is taken.",
+        f"{borrow.function} lends a reference{kept}; another thread may drop the object before it is taken over.",
         f"Use {_STRONG[borrow.function]}, which gives a reference of its own.",
     )
 
@@ -189,7 +188,7 @@ def _cast(function: Function, borrow: Borrow) -> Finding:
         borrow.where,
         function.name,
         f"{borrow.expression} is stored{kept} without a reference, so that the object may go while the pointer stays.",
-        "Take a reference with Py_INCREF when it is stored and drop it when it is removed, or keep the objects in a list.",
+        "Take a reference with Py_INCREF when it is stored and drop it later, or keep the objects in a list.",
     )
 
 
@@ -202,6 +201,6 @@ def _next(function: Function, call: Call) -> Finding:
         call.where,
         function.name,
         f"{call.cname} lends its items and locks nothing; another thread may change {_first(call)} between two steps.",
-        f"Use {_NEXT[call.cname]}, or hold `with cython.critical_section({_first(call)})` (Cython 3.1) around the loop and "
-        "take references inside.",
+        f"Use {_NEXT[call.cname]}, or hold `with cython.critical_section({_first(call)})` (Cython 3.1) around the loop "
+        "and take references inside.",
     )

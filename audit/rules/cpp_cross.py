@@ -14,11 +14,11 @@ ID = "cpp-cross"
 SEVERITY = Severity.RACES
 TITLE = "A C++ exception leaves code that Cython believes cannot throw"
 WHY = """\
-Cython writes try and catch around a call only where the function is declared `except +`. Declared otherwise, an exception
-leaves the C that Cython made: past `with nogil`, so that the thread never attaches again and its references and locks
-stay, or out of a parallel loop, where OpenMP ends the process. The rule reads the C++ in verbatim blocks: a body that
-throws and does not catch. Functions of other headers cannot be judged from their declaration, and libcpp's are declared
-as they should be, so nothing is said about those."""
+Cython writes try and catch around a call only where the function is declared `except +`. Declared otherwise, an
+exception leaves the C that Cython made: past `with nogil`, so that the thread never attaches again and its references
+and locks stay, or out of a parallel loop, where OpenMP ends the process. The rule reads the C++ in verbatim blocks: a
+body that throws and does not catch. Functions of other headers cannot be judged from their declaration, and libcpp's
+are declared as they should be, so nothing is said about those."""
 BAD = '''\
 # distutils: language = c++
 # cython: language_level=3, freethreading_compatible=True
@@ -82,6 +82,6 @@ def _calls(function: Function, throwing: set[str]) -> Iterator[Finding]:
                 ID,
                 function.name,
                 SEVERITY,
-                f"{call.name} throws in C++, is called {how}and is not declared `except +`: nothing catches the exception.",
-                "Catch it inside the C++ and return a code, or declare the function `except +` (the catch takes the GIL).",
+                f"{call.name} throws in C++, is called {how}and is not declared `except +`: nothing catches it.",
+                "Catch it in the C++ and return a code, or declare the function `except +` (its catch takes the GIL).",
             )

@@ -12,11 +12,11 @@ ID = "critical-section-released"
 SEVERITY = Severity.RACES
 TITLE = "The thread state is given up inside a critical section"
 WHY = """\
-A critical section is not a lock that stays locked: it holds only while its thread is attached to the interpreter. When
-the thread detaches, as `with nogil` does, CPython unlocks every critical section the thread is in, lets others in, and
-locks them again when the thread comes back. What was read before the block may have changed after it, and what the block
-itself writes is not protected at all. The same happens in a function that is called there and releases the GIL. A mutex
-stays locked."""
+A critical section is not a lock that stays locked: it holds only while its thread is attached to the interpreter.
+When the thread detaches, as `with nogil` does, CPython unlocks every critical section the thread is in, lets others
+in, and locks them again when the thread comes back. What was read before the block may have changed after it, and
+what the block itself writes is not protected at all. The same happens in a function that is called there and releases
+the GIL. A mutex stays locked."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -117,6 +117,6 @@ def _finding(function: Function, fact: Fact, message: str) -> Finding:
         function.name,
         SEVERITY,
         f"{message}.",
-        "Work on copies outside of the section and store the result inside, or hold a cython.pymutex, which stays locked "
-        "(both Cython 3.1).",
+        "Work on copies outside of the section and store the result inside, or hold a cython.pymutex, which stays "
+        "locked (both Cython 3.1).",
     )

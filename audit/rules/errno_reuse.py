@@ -14,10 +14,10 @@ ID = "errno-reuse"
 SEVERITY = Severity.NOTE
 TITLE = "errno is read after other calls in between"
 WHY = """\
-Every thread has its own errno, so threads do not disturb each other's; but the next call on the same thread may. Taking
-the GIL back keeps it, most other calls do not promise to: logging, closing a file, allocating, any Python code. Read
-errno in the first statement after the call that failed. The rule speaks only where the test names the variable that holds
-the failed call's result and another call stands in between."""
+Every thread has its own errno, so threads do not disturb each other's; but the next call on the same thread may.
+Taking the GIL back keeps it, most other calls do not promise to: logging, closing a file, allocating, any Python
+code. Read errno in the first statement after the call that failed. The rule speaks only where the test names the
+variable that holds the failed call's result and another call stands in between."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -63,8 +63,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                         ID,
                         function.name,
                         SEVERITY,
-                        f"errno is read for {failed}, but {call.name} (line {call.where.line}) was called in between and "
-                        "may have set it.",
+                        f"errno is read for {failed}, but {call.name} (line {call.where.line}) was called in between "
+                        "and may have set it.",
                         "Copy errno into a variable in the statement after the call that may fail.",
                     )
 

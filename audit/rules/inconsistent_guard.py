@@ -15,11 +15,11 @@ ID = "inconsistent-guard"
 SEVERITY = Severity.RACES
 TITLE = "A lock is taken for some accesses and not for others"
 WHY = """\
-A lock protects nothing by itself: it makes those wait who ask for it. Where one method writes an attribute under a lock
-and another reads or writes it without, the second does not wait, and the first might as well not have locked. The same
-holds where two methods hold two different locks. Reads count too: without the lock a reader may see the object that a
-writer is just dropping. Two things are left alone: what __cinit__ and __init__ do, and a test outside of the lock that is
-made again inside it before the place is filled for the first time."""
+A lock protects nothing by itself: it makes those wait who ask for it. Where one method writes an attribute under a
+lock and another reads or writes it without, the second does not wait, and the first might as well not have locked.
+The same holds where two methods hold two different locks. Reads count too: without the lock a reader may see the
+object that a writer is just dropping. Two things are left alone: what __cinit__ and __init__ do, and a test outside
+of the lock that is made again inside it before the place is filled for the first time."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 

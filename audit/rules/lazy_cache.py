@@ -13,11 +13,11 @@ ID = "lazy-cache"
 SEVERITY = Severity.RACES
 TITLE = "A value is made when it is first asked for, without a lock"
 WHY = """\
-`if self._x is None: self._x = compute()` is two steps. On a free-threaded build two threads both find the place empty,
-both compute, and one value replaces the other: the work is done twice, two callers hold two objects that were meant to
-be one, and where the place is a field of a cdef class the reference that the loser stored is dropped while somebody may
-be taking it. A dict locks itself for one operation only, so `if key not in cache: cache[key] = ...` has the same gap;
-dict.setdefault closes it where a second computation does no harm."""
+`if self._x is None: self._x = compute()` is two steps. On a free-threaded build two threads both find the place
+empty, both compute, and one value replaces the other: the work is done twice, two callers hold two objects that were
+meant to be one, and where the place is a field of a cdef class the reference that the loser stored is dropped while
+somebody may be taking it. A dict locks itself for one operation only, so `if key not in cache: cache[key] = ...` has
+the same gap; dict.setdefault closes it where a second computation does no harm."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 

@@ -16,8 +16,9 @@ WHY = """\
 A memoryview is several words: a pointer, shapes, strides, and the object with the count of all its slices. To replace
 one, Cython's C drops a count of the old one and copies the new one in, word by word, and no lock stands around it. A
 thread that reads the variable meanwhile sees the pointer of one array with the shape of another, and two threads that
-replace it drop the old count twice, which frees an array that is in use. That holds with the GIL too, where the code that
-writes runs without it. For memoryviews of a cdef class see shared-attr; for what a named slice costs, buffer-acquire."""
+replace it drop the old count twice, which frees an array that is in use. That holds with the GIL too, where the code
+that writes runs without it. For memoryviews of a cdef class see shared-attr; for what a named slice costs,
+buffer-acquire."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -48,7 +49,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                         ID,
                         function.name,
                         SEVERITY,
-                        f"{function.name} replaces the memoryview {access.base}, which all threads share, without a lock.",
-                        "Pass the memoryview as an argument, or set it once at import; if it must change, do it under a "
-                        "cython.pymutex (Cython 3.1) that every reader takes too.",
+                        f"{function.name} replaces the memoryview {access.base}, which all threads share.",
+                        "Pass the memoryview as an argument, or set it once at import; if it must change, do it under "
+                        "a cython.pymutex (Cython 3.1) that every reader takes too.",
                     )

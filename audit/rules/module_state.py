@@ -16,11 +16,10 @@ TITLE = "Module-level state that functions change"
 WHY = """\
 A module exists once, so whatever stands at its level is shared by all threads. With the GIL two Python threads never
 ran such a function at the same instant; without it they do, and nothing orders the writes: counts get lost, a scratch
-buffer holds halves of two results, a global object's reference count goes wrong. State that only nogil code writes was
-never protected. What is set once, at import, and only read afterwards is safe. A dict or a
-list is locked by CPython for the length of one operation, not for a test and the write that follows from it.
-functools.lru_cache locks itself, but all threads wait for that one lock, may compute the same value twice, and share
-the objects it hands out."""
+buffer holds halves of two results, a global object's reference count goes wrong. State that only nogil code writes
+was never protected. What is set once, at import, and only read afterwards is safe. A dict or a list is locked by
+CPython for the length of one operation, not for a test and the write that follows from it. functools.lru_cache locks
+itself, but all threads wait for that one lock, may compute the same value twice, and share the objects it hands out."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 

@@ -13,9 +13,9 @@ SEVERITY = Severity.SLOWS
 ON = False
 TITLE = "pyx/ imports torch or engine"
 WHY = """\
-A rule of one project, off unless it is asked for. Its folder pyx/ holds compiled code that games and traversals are made
-of, and that code must not know of the training around it: importing torch there makes every user of a game pay for it,
-and importing engine turns the order of the layers around."""
+A rule of one project, off unless it is asked for. Its folder pyx/ holds compiled code that games and traversals are
+made of, and that code must not know of the training around it: importing torch there makes every user of a game pay
+for it, and importing engine turns the order of the layers around."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 

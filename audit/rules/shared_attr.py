@@ -13,14 +13,14 @@ ID = "shared-attr"
 SEVERITY = Severity.RACES
 TITLE = "A Python object or memoryview of a cdef class is replaced without a lock"
 WHY = """\
-An attribute of a cdef class is a field of a C struct. To replace the object in it, Cython's C stores the new pointer and
-drops a reference to the old one; to read it, the C loads the pointer and then takes a reference. On a free-threaded
-build another thread may run between the two steps: two writers drop the same object twice, and a reader takes a
-reference to an object that is already gone. That is a crash, not only a wrong value. A memoryview is a struct of several
-words and a count, so a reader may also see half of the old one and half of the new one, and nogil code that replaces it
-was never protected at all. __cinit__ and __init__ run before others have the object, and are left alone. The getter and
-setter that Cython 3.3 writes for a public attribute hold the object's critical section; your own methods do not. At the
-declaration a note says which methods change the attribute, or what it holds."""
+An attribute of a cdef class is a field of a C struct. To replace the object in it, Cython's C stores the new pointer
+and drops a reference to the old one; to read it, the C loads the pointer and then takes a reference. On a
+free-threaded build another thread may run between the two steps: two writers drop the same object twice, and a reader
+takes a reference to an object that is already gone. That is a crash, not only a wrong value. A memoryview is a struct
+of several words and a count, so a reader may also see half of the old one and half of the new one, and nogil code
+that replaces it was never protected at all. __cinit__ and __init__ run before others have the object, and are left
+alone. The getter and setter that Cython 3.3 writes for a public attribute hold the object's critical section; your
+own methods do not. At the declaration a note says which methods change the attribute, or what it holds."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -103,13 +103,13 @@ def _write(function: Function, access: Access) -> Finding:
         message = f"{function.name} {verb} the object in {place} while other threads may read or replace it."
     if access.context.released:
         hint = (
-            "Do it where the thread is attached, under a lock that every access takes (cython.pymutex, Cython 3.1, also "
-            "works without the GIL), or give each thread an object of its own."
+            "Do it where the thread is attached, under a lock that every access takes (cython.pymutex, Cython 3.1, "
+            "also works without the GIL), or give each thread an object of its own."
         )
     else:
         hint = (
-            f"Put every access into `with cython.critical_section({access.root})` (Cython 3.1) or under one cython.pymutex, "
-            "or give each thread an object of its own."
+            f"Put every access into `with cython.critical_section({access.root})` (Cython 3.1) or under one "
+            "cython.pymutex, or give each thread an object of its own."
         )
     where = access.where
     return Finding(where.path, where.line, where.column, ID, function.name, SEVERITY, message, hint)

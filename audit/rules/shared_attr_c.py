@@ -17,8 +17,8 @@ A def or cpdef method of a cdef class used to run from its first line to its las
 between, unless it released the GIL itself. On a free-threaded build any thread that has the object may call it at the
 same time: `self.n += 1` is a load, an addition and a store, and of two threads' additions one is lost; a generator's
 state goes backwards; of two threads that grow or free a buffer one frees what the other still uses, or both free it.
-It is the fault most often met in code that was marked compatible without being changed. Methods of objects that only one
-thread ever has are safe; nothing in the source says so, so say it in a suppression. A note stands at public C
+It is the fault most often met in code that was marked compatible without being changed. Methods of objects that only
+one thread ever has are safe; nothing in the source says so, so say it in a suppression. A note stands at public C
 attributes, which Python code may write from any thread, and where a method does it through a cdef method of its own."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True

@@ -15,12 +15,12 @@ TITLE = "Several iterations of a parallel loop may write one place"
 WHY = """\
 The iterations of a prange run on several threads in any order. Memory is theirs alone only where the index tells the
 iterations apart: out[i], out[i + 1], out[i * n + j], or a stretch of their own as in a compressed row. With
-hist[data[i]] two iterations may pick the same cell; with acc[0], a global or an attribute all of them do: `+=` then loses
-additions, and a plain `=` leaves what came last. Cython gives each thread its own copy of a C variable that is assigned
-in the loop, and makes one that is only changed by +=, -=, *=, &=, |= or ^= a reduction. It recognises nothing else:
-`s = s + x`, `s = max(s, x)` and `if x > s: s = x` start from an undefined copy on each thread and the result is one
-thread's. Python objects assigned in the loop are shared by all threads, also inside `with gil`, which keeps nobody out on
-a free-threaded build."""
+hist[data[i]] two iterations may pick the same cell; with acc[0], a global or an attribute all of them do: `+=` then
+loses additions, and a plain `=` leaves what came last. Cython gives each thread its own copy of a C variable that is
+assigned in the loop, and makes one that is only changed by +=, -=, *=, &=, |= or ^= a reduction. It recognises
+nothing else: `s = s + x`, `s = max(s, x)` and `if x > s: s = x` start from an undefined copy on each thread and the
+result is one thread's. Python objects assigned in the loop are shared by all threads, also inside `with gil`, which
+keeps nobody out on a free-threaded build."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 
@@ -46,8 +46,8 @@ cdef double scale(const double* x, double* out, Py_ssize_t n) noexcept nogil:
 """
 
 _OWN = (
-    "Give each thread or iteration a place of its own and add up after the loop, or use an atomic (libcpp.atomic, Cython "
-    "3.0) or a cython.pymutex (3.1)"
+    "Give each thread or iteration a place of its own and add up after the loop, or use an atomic (libcpp.atomic, "
+    "Cython 3.0) or a cython.pymutex (3.1)"
 )
 
 
@@ -64,8 +64,8 @@ def _words(write: SharedWrite) -> tuple[str, str]:
     if write.kind == "reduction":
         return (
             f"{write.place} carries a value from one iteration to the next, and Cython makes no reduction of it.",
-            "Use += or another operator that Cython reduces by, or keep one value for each thread and combine them after "
-            "the loop.",
+            "Use += or another operator that Cython reduces by, or keep one value for each thread and combine them "
+            "after the loop.",
         )
     if write.kind == "local":
         return (

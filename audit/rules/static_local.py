@@ -14,10 +14,10 @@ ID = "static-local"
 SEVERITY = Severity.RACES
 TITLE = "A verbatim C block keeps a variable that all threads write"
 WHY = """\
-C code in the docstring of `cdef extern from *` is part of the module, and Cython does not look into it. A static variable
-there, in a function or at file level, exists once for the process: a scratch buffer that two threads fill at once, a
-counter, a pointer that is set on the first call. What is const, thread-local, atomic or a lock is left alone, and so is
-what the block sets once where it is declared and never writes."""
+C code in the docstring of `cdef extern from *` is part of the module, and Cython does not look into it. A static
+variable there, in a function or at file level, exists once for the process: a scratch buffer that two threads fill at
+once, a counter, a pointer that is set on the first call. What is const, thread-local, atomic or a lock is left alone,
+and so is what the block sets once where it is declared and never writes."""
 BAD = '''\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -63,7 +63,10 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
     for block in module.verbatim:
         code = stripped(block.code)
         thread_local = {
-            word for line in block.code.splitlines() if _is_tls(line) for word in re.findall(r"#\s*define\s+(\w+)", line)
+            word
+            for line in block.code.splitlines()
+            if _is_tls(line)
+            for word in re.findall(r"#\s*define\s+(\w+)", line)
         }
         for static in statics(code):
             if _SAFE.search(static.declaration) or thread_local & set(re.findall(r"\w+", static.declaration)):
@@ -80,7 +83,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 "",
                 SEVERITY,
                 f"The static variable {static.name} {place} is written, and exists once for all threads.",
-                "Pass it in as an argument, make it _Thread_local or _Atomic (C11), or lock it (PyMutex, CPython 3.13).",
+                "Pass it in as an argument, make it _Thread_local or _Atomic (C11), or lock it (PyMutex, Python 3.13).",
             )
 
 
@@ -98,4 +101,5 @@ def _is_written(code: str, static: Static) -> bool:
         return True
     if "[" in static.declaration.partition("=")[0]:  # an array: given away by its bare name
         return re.search(rf"(?<![\w.>]){name}\b(?!\s*\[)", rest) is not None
-    return re.search(rf"(?<![\w.>]){name}\s*(?:\.|->)\s*(?:push_back|insert|clear|append|emplace\w*|resize|erase)\b", rest) is not None
+    grows = r"(?:push_back|insert|clear|append|emplace\w*|resize|erase)\b"
+    return re.search(rf"(?<![\w.>]){name}\s*(?:\.|->)\s*{grows}", rest) is not None

@@ -13,12 +13,12 @@ ID = "unsafe-c"
 SEVERITY = Severity.RACES
 TITLE = "A C function with hidden state of the whole process"
 WHY = """\
-Some functions of the C library keep what they work on in static memory: rand its state, strtok the rest of the string,
-localtime the struct it returns a pointer to, setlocale the locale of the process. Two threads in such a function mix
-their states, and the result of one is overwritten while it is read. The GIL hid that as long as all calls were made with
-it; on a free-threaded build nothing does. Most have a twin with _r that takes the memory as an argument. What counts is
-which C function a name stands for: a variable called rand is none. getenv and lgamma are notes: the first is safe while
-nobody calls setenv, the second writes the global signgam, which few read."""
+Some functions of the C library keep what they work on in static memory: rand its state, strtok the rest of the
+string, localtime the struct it returns a pointer to, setlocale the locale of the process. Two threads in such a
+function mix their states, and the result of one is overwritten while it is read. The GIL hid that as long as all
+calls were made with it; on a free-threaded build nothing does. Most have a twin with _r that takes the memory as an
+argument. What counts is which C function a name stands for: a variable called rand is none. getenv and lgamma are
+notes: the first is safe while nobody calls setenv, the second writes the global signgam, which few read."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -41,7 +41,10 @@ cdef int roll(uint64_t* state) noexcept nogil:
     return <int>(rand % 6)
 """
 
-_GENERATOR = "keeps one random state for the process", "Use a generator whose state the thread owns (rand_r, erand48, or a few lines of C)"
+_GENERATOR = (
+    "keeps one random state for the process",
+    "Use a generator whose state the thread owns (rand_r, erand48, or a few lines of C)",
+)
 _SEED = "seeds the random state of the whole process", _GENERATOR[1]
 _BUFFER = "returns memory that the next call on any thread overwrites"
 _SAVED = "keeps its place in the string in static memory"
@@ -99,7 +102,9 @@ _FUNCTIONS: dict[str, tuple[str, str]] = {
     "getenv": ("reads what setenv on another thread may be freeing", "Read it once at start"),
     **dict.fromkeys(("lgamma", "lgammaf", "lgammal", "gamma"), ("writes the global signgam", "Use lgamma_r")),
 }
-_NOTES = frozenset({"getenv", "lgamma", "lgammaf", "lgammal", "gamma", "readdir", "chdir", "umask", "tzset", "localeconv"})
+_NOTES = frozenset(
+    {"getenv", "lgamma", "lgammaf", "lgammal", "gamma", "readdir", "chdir", "umask", "tzset", "localeconv"}
+)
 _LIBRARIES = ("libc.", "posix.", "libcpp.", "cpython.")
 
 

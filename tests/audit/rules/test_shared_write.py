@@ -27,7 +27,7 @@ LOOP = {
     "fresh memory": "p = <double*>malloc(8)\n        p[0] = 1\n        free(p)",
     "row of pointers": "rows[i][0] += 1",
     "its own row's stretch": "for j in range(ptr[i], ptr[i + 1]):\n            out[j] = 1",
-    "its own row's stretch, named": "a = ptr[i]\n        b = ptr[i + 1]\n        for j in range(a, b):\n            out[j] = 1",
+    "its own row's stretch, named": "a, b = ptr[i], ptr[i + 1]\n        for j in range(a, b):\n            out[j] = 1",
     "offset and step": "a = ptr[i]\n        for j in range(k):\n            out[a + j] = 1",
     "field of its own struct": "items[i].n += 1",
     "only one iteration": "if i == 0:\n            out[0] = 1",
@@ -235,7 +235,8 @@ def test_containers_and_atomics(tmp_path):
         + """
 from libcpp.atomic cimport atomic
 from libcpp.vector cimport vector
-cdef void run(vector[int]* out, vector[vector[int]]* rows, atomic[int]* total, const int* x, Py_ssize_t n) noexcept nogil:
+cdef void run(vector[int]* out, vector[vector[int]]* rows, atomic[int]* total, const int* x,
+              Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i
     for i in prange(n):
         total[0].fetch_add(x[i])
