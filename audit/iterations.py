@@ -14,6 +14,8 @@ from audit.graph import Project
 _CAST = re.compile(r"<[\w .:*&\[\],]*>(?=[\w(&*\-+~<])")
 # Row starts of compressed matrices and the like: ascending by contract, one range for each iteration
 _OFFSETS = re.compile(r"ptr|offset|start|begin|bound|displ|first|cum|base|split", re.IGNORECASE)
+# Tables that hold every number once, by their name
+_REORDERS = re.compile(r"perm|partition|order|argsort|unique|shuffled", re.IGNORECASE)
 _THREAD_NUMBERS = re.compile(r"^(?:\w+\.)*(?:threadid|omp_get_thread_num)\(\)$")
 _ENDS = re.compile(r"[\[*]|vector|memoryview")
 _GROWS = frozenset(
@@ -83,9 +85,22 @@ def _private_variables(body: Body) -> None:
     while changed:
         changed = False
         for name, writes in body.private.items():
-            if name not in body.owned and all(_is_own_value(body, write) for write in writes):
+            if name not in body.owned and _are_own_values(body, writes):
                 body.owned.add(name)
                 changed = True
+
+
+def _are_own_values(body: Body, writes: list[Access]) -> bool:
+    """Whether a private variable gets only values that no other iteration gives it.
+
+    Where one value is the iteration's own and the others are looked up by it, they are taken to be of the same kind: the author
+    treats the table as a choice of numbers that are told apart.
+    """
+    own = [_is_own_value(body, write) for write in writes]
+    return any(own) and all(
+        is_own or (isinstance(tree := _parsed(write.value), ast.Subscript) and _mentions(body, tree.slice))
+        for is_own, write in zip(own, writes, strict=True)
+    )
 
 
 def _is_own_value(body: Body, write: Access) -> bool:
@@ -128,6 +143,8 @@ def _is_own_index(body: Body, tree: ast.expr) -> bool:
     """Whether two iterations never get the same number."""
     if isinstance(tree, ast.Name):
         return tree.id in body.owned
+    if isinstance(tree, ast.Subscript):
+        return _REORDERS.search(ast.unparse(tree.value)) is not None and _is_own_index(body, tree.slice)
     if isinstance(tree, ast.UnaryOp):
         return _is_own_index(body, tree.operand)
     if isinstance(tree, ast.IfExp):

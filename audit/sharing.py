@@ -39,6 +39,7 @@ CONSTRUCTION = frozenset(
 )
 _WRITTEN_BY_CYTHON = ("__reduce_cython__", "__setstate_cython__", "__pyx_unpickle")
 _OUTERMOST = re.compile(r"\w+")
+_MAKES = re.compile(r"(?:<[^<>]*>)?(?:\w+\.)*(?:\w+\.__new__|__pyx_tp_new\w*|_*[A-Z]\w*)\(")
 
 
 class Use(NamedTuple):
@@ -64,11 +65,11 @@ class Sharing:
                 self.classes.setdefault(found.target, found)
         self._generated = self._written_by_cython()
         self._link()
-        self.at_import = self._only_from(self._toplevels, with_def=True)
+        self.at_import = self._only_from(self._toplevels)
         builders = {
             id(function) for _, function in project.functions() if function.name.rpartition(".")[2] in CONSTRUCTION
         }
-        self.in_construction = builders | self._only_from(builders | self._toplevels, with_def=False)
+        self.in_construction = builders | self._only_from(builders | self._toplevels, of_new_objects=True)
         self._entry = self._entry_locks()
         self._global_writes: dict[int, dict[str, list[GlobalWrite]]] = {}
         self._uses: dict[tuple[str, str], list[Use]] | None = None
@@ -106,8 +107,11 @@ class Sharing:
                     if access.kind == "global" and (named := names.get((module.name, access.base))) is not None:
                         self._named.add(id(named))
 
-    def _only_from(self, sources: set[int], with_def: bool) -> set[int]:
-        """Functions that run only when one of `sources` calls them, directly or through others of the kind."""
+    def _only_from(self, sources: set[int], of_new_objects: bool = False) -> set[int]:
+        """Private functions that run only when one of `sources` calls them, directly or through others of the kind.
+
+        With `of_new_objects`, a call for an object that the caller has just made counts as one from its constructor.
+        """
         inside: set[int] = set()
         changed = True
         while changed:
@@ -117,8 +121,11 @@ class Sharing:
                 callers = self._callers.get(key)
                 if key in inside or key in self._named or not callers:
                     continue
-                private = function.kind == "cdef" or (function.kind != "cpdef" and with_def and _is_private(function))
-                if private and all(id(caller) in sources or id(caller) in inside for caller, _ in callers):
+                by_name = function.kind != "cpdef" and not of_new_objects and _is_private(function)
+                if (function.kind == "cdef" or by_name) and all(
+                    id(caller) in sources or id(caller) in inside or (of_new_objects and _is_for_new(caller, call))
+                    for caller, call in callers
+                ):
                     inside.add(key)
                     changed = True
         return inside
@@ -204,15 +211,18 @@ class Sharing:
                 if id(function) in self.in_construction or self.is_generated(function):
                     continue
                 for access in function.accesses:
-                    if access.attribute and access.root_kind != "local" and access.owner in self.classes:
+                    if not access.attribute or access.root_kind == "local" or access.owner not in self.classes:
+                        continue
+                    if self.classes[access.owner].kind == "python" or self.is_field(access):
                         locks = frozenset(_rooted(lock, access.root) for lock in self.locks(function, access))
                         use = Use(module, function, access, locks)
                         self._uses.setdefault((access.owner, access.attribute), []).append(use)
         return self._uses
 
-    def is_cdef(self, owner: str) -> bool:
-        """Whether the attributes of `owner` are fields of a C struct that an object has: a cdef class."""
-        return owner in self.classes and self.classes[owner].kind == "cdef"
+    def is_field(self, access: Access) -> bool:
+        """Whether an attribute is a field of the struct of a cdef class, and no property or Python attribute."""
+        found = self.declared(access.owner, access.attribute)
+        return found is not None and found[0].kind == "cdef"
 
     def is_shared(self, function: Function) -> bool:
         """Whether what a function does to an object can happen when others have the object."""
@@ -270,6 +280,16 @@ def _seen_from(callee: Function, call: Call | PythonCall, locks: Iterable[str]) 
         else:
             if lock.partition(".")[0] != "self":
                 yield lock
+
+
+def _is_for_new(caller: Function, call: Call | PythonCall) -> bool:
+    """Whether a call is for an object that its caller made: x = A.__new__(A), then x.prepare() or prepare(x)."""
+    given = {call.name.rpartition(".")[0], *(call.arguments if isinstance(call, Call) else ())}
+    made: dict[str, bool] = {}
+    for access in caller.accesses:
+        if access.kind == "local" and access.write and access.base in given:
+            made[access.base] = made.get(access.base, True) and _MAKES.match(access.value) is not None
+    return any(made.values())
 
 
 def _is_private(function: Function) -> bool:
@@ -427,3 +447,20 @@ def reads_itself(access: Access) -> bool:
 def _is_fetch(base: str, value: str) -> bool:
     """Whether a value comes from base.get(key), also where Cython calls C for that."""
     return f"{base}.get(" in value or re.search(rf"Dict_GetItem\w*\({re.escape(base)},", value) is not None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Words
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def by_whom(places: Iterable[tuple[str, int]]) -> str:
+    """Functions with the lines in which they do something, the first three of them."""
+    lines: dict[str, list[int]] = {}
+    for name, line in sorted(set(places), key=lambda place: place[1]):
+        lines.setdefault(name, []).append(line)
+    shown = [
+        f"{name} (line{'s' if len(where) > 1 else ''} {', '.join(map(str, where[:3]))})"
+        for name, where in lines.items()
+    ]
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")

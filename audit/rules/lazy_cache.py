@@ -78,10 +78,10 @@ def _is_place(access: Access) -> bool:
 
 
 def _finding(sharing: Sharing, function: Function, access: Access) -> Finding:
-    cdef = sharing.is_cdef(access.owner) or function.extension
+    field = sharing.is_field(access) or function.extension
     place = place_of(access)
     hint = "Fill it in __cinit__ or at import, or do test and write under one lock"
-    if access.root_kind == "self" and cdef:
+    if access.root_kind == "self" and field:
         hint += f" (`with cython.critical_section({access.root})`, Cython 3.1)."
     else:
         hint += " (cython.pymutex, Cython 3.1; threading.Lock)."
@@ -92,7 +92,7 @@ def _finding(sharing: Sharing, function: Function, access: Access) -> Finding:
         where.column,
         ID,
         function.name,
-        SEVERITY if cdef or access.root_kind == "global" else Severity.NOTE,
+        SEVERITY if field or access.root_kind == "global" else Severity.NOTE,
         f"Two threads may both find {access.base} without a value and both fill {place}.",
         hint,
     )

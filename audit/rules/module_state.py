@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from audit.facts import Function, Module, Variable, Where
 from audit.graph import Project
 from audit.rule import Finding, Severity
-from audit.sharing import GlobalWrite, global_writes, is_thread_local, line_of
+from audit.sharing import GlobalWrite, by_whom, global_writes, is_thread_local, line_of
 
 ID = "module-state"
 SEVERITY = Severity.RACES
@@ -103,10 +103,9 @@ def _variable(module: Module, variable: Variable, writes: list[GlobalWrite]) -> 
         )
     if not writes or any(write.locks for write in writes) or all(write.atomic for write in writes):
         return None  # inconsistent-guard says which writes are not locked where others are
-    writers = list(dict.fromkeys(f"{write.function.name} (line {write.where.line})" for write in writes))
-    shown = ", ".join(writers[:3]) + (f" and {len(writers) - 3} more" if len(writers) > 3 else "")
-    verb = "changes what it holds" if all(write.through for write in writes) else "writes it"
-    return _finding(variable, SEVERITY, f"All threads share {name}, and {shown} {verb}.", _hint(variable))
+    who = by_whom((write.function.name, write.where.line) for write in writes)
+    how = "what it holds is changed" if all(write.through for write in writes) else "it is written"
+    return _finding(variable, SEVERITY, f"All threads share {name}, and {how} by {who}.", _hint(variable))
 
 
 def _finding(variable: Variable, severity: Severity, message: str, hint: str) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from audit.facts import Access, Attribute, Class, Function, Module
 from audit.graph import Project
 from audit.rule import Finding, Severity
-from audit.sharing import Sharing, Use, is_lazy, place_of, reads_itself, sharing_of
+from audit.sharing import Sharing, Use, by_whom, is_lazy, place_of, reads_itself, sharing_of
 
 ID = "shared-attr"
 SEVERITY = Severity.RACES
@@ -88,7 +88,7 @@ def _is_at_fault(sharing: Sharing, function: Function, access: Access) -> bool:
 def _is_own(sharing: Sharing, function: Function, access: Access) -> bool:
     """An attribute of a cdef class: one that is known, or of a class whose declaration was not given."""
     if access.owner in sharing.classes:
-        return sharing.is_cdef(access.owner)
+        return sharing.is_field(access)
     return function.extension and access.root_kind == "self" and access.base.count(".") == 1 and bool(access.owner)
 
 
@@ -120,7 +120,7 @@ def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[
     if member.memoryview:
         uses = [use for use in uses if use.access.kind == "attribute"]
     if uses:
-        message = f"Threads that share a {found.name} share {member.name}, and {_who(uses)} without a lock."
+        message = f"Threads that share a {found.name} share {member.name}, and {_how(uses)}."
     elif member.visibility == "public":
         message = f"Python code on any thread may replace {found.name}.{member.name}: it is public."
     else:
@@ -138,11 +138,8 @@ def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[
     )
 
 
-def _who(uses: list[Use]) -> str:
-    names = list(dict.fromkeys(f"{use.function.name} (line {use.access.where.line})" for use in uses))
-    verb = (
-        "changes what it holds"
-        if all(use.access.method or use.access.kind != "attribute" for use in uses)
-        else "sets it"
-    )
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") + f" {verb}"
+def _how(uses: list[Use]) -> str:
+    """What is done without a lock, and by whom."""
+    inside = all(use.access.method or use.access.kind != "attribute" for use in uses)
+    who = by_whom((use.function.name, use.access.where.line) for use in uses)
+    return f"{'what it holds is changed' if inside else 'it is replaced'} without a lock by {who}"

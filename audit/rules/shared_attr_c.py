@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from audit.facts import Access, Attribute, Call, Class, Function, Module
 from audit.graph import Project
 from audit.rule import Finding, Severity
-from audit.sharing import Sharing, is_mentioned, place_of, reads_itself, sharing_of
+from audit.sharing import Sharing, by_whom, is_mentioned, place_of, reads_itself, sharing_of
 
 ID = "shared-attr-c"
 SEVERITY = Severity.RACES
@@ -210,8 +210,8 @@ def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[
     if member.visibility == "public":
         message = f"Python code on any thread may write {found.name}.{member.name}: it is public."
     elif changed:
-        names = ", ".join(list(dict.fromkeys(use.function.name for use in changed))[:3])
-        message = f"Threads that share a {found.name} share {member.name}, and {names} changes it without a lock."
+        who = by_whom((use.function.name, use.access.where.line) for use in changed)
+        message = f"Threads that share a {found.name} share {member.name}, and it is changed without a lock by {who}."
     else:
         return
     yield Finding(

@@ -121,6 +121,31 @@ cdef class A:
         a.x = self.x
         return a
 """,
+    "prepared where it is made": """
+cdef class A:
+    cdef object x
+    cdef _prepare(self, x):
+        self.x = x
+cdef _fill(A a):
+    a.x = 1
+def make():
+    cdef A a = A.__new__(A)
+    a._prepare(1)
+    _fill(a)
+    return a
+""",
+    "a property that is set": """
+cdef class A:
+    @property
+    def tail(self):
+        return 1
+    @tail.setter
+    def tail(self, value):
+        print(value)
+    def use(self, A other):
+        self.tail = 2
+        other.tail = 3
+""",
     "Python class": """
 class A:
     def put(self, x):

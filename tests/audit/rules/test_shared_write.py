@@ -36,6 +36,8 @@ LOOP = {
     "index by table, plain write": "hist[data[i]] = 1  # <<<",
     "index by table, private": "t = data[i]\n        hist[t] += 1  # <<<",
     "index by table and step": "for j in range(k):\n            hist[data[i] * k + j] += 1  # <<<",
+    "index by a permutation": "out[permutation[i]] = x[i]",
+    "index or table": "t = i\n        if k > 3:\n            t = data[i]\n        out[t] = x[i]",
     "remainder": "out[i % 4] = 1  # <<<",
     "quotient": "out[i // 2] = 1  # <<<",
     "masked": "out[i & 3] = 1  # <<<",
@@ -75,7 +77,7 @@ cdef struct item:
 cdef int total = 0
 
 cdef double run(double* out, const double* x, int* hist, const int* data, double** rows, item* items, item* one,
-                const int* ptr, Py_ssize_t n, int k, int j0) noexcept nogil:
+                const int* ptr, const int* permutation, Py_ssize_t n, int k, int j0) noexcept nogil:
 {declared}    cdef Py_ssize_t i, j, t, u, a, b
     cdef double s = 0.0
     cdef double[4] room
