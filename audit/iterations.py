@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from audit.facts import Access, Call, Function, Where
@@ -93,8 +94,8 @@ def _private_variables(body: Body) -> None:
 def _are_own_values(body: Body, writes: list[Access]) -> bool:
     """Whether a private variable gets only values that no other iteration gives it.
 
-    Where one value is the iteration's own and the others are looked up by it, they are taken to be of the same kind: the author
-    treats the table as a choice of numbers that are told apart.
+    Where one value is the iteration's own and the others are looked up by it, all are taken to be of the same kind: the
+    author treats the table as a choice of numbers that are told apart.
     """
     own = [_is_own_value(body, write) for write in writes]
     return any(own) and all(
@@ -301,6 +302,8 @@ def _runs_once(body: Body, fact: Access | Call) -> bool:
         outer = len(body.function.parallels[min(body.inside)].context.tests)
     for test in fact.context.tests[outer:]:
         tree = _parsed(test)
+        if tree is None:
+            continue
         for part in tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]:
             if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq) and len(part.ops) == 1:
                 sides = (part.left, part.comparators[0])
@@ -380,11 +383,12 @@ def _bare(text: str) -> str:
     return re.sub(r"(^|[(,\[=+\-* ])&(?=[\w(])", r"\1", text)
 
 
+@lru_cache(maxsize=4096)
 def _parsed(text: str) -> ast.expr | None:
     """The expression as Python reads it, None where it does not."""
     try:
         return ast.parse(_bare(text), mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

@@ -39,6 +39,7 @@ CONSTRUCTION = frozenset(
 )
 _WRITTEN_BY_CYTHON = ("__reduce_cython__", "__setstate_cython__", "__pyx_unpickle")
 _OUTERMOST = re.compile(r"\w+")
+_PREPARES = re.compile(r"_*init(?:iali[sz]e)?(?![a-z])")
 _MAKES = re.compile(r"(?:<[^<>]*>)?(?:\w+\.)*(?:\w+\.__new__|__pyx_tp_new\w*|_*[A-Z]\w*)\(")
 
 
@@ -66,9 +67,7 @@ class Sharing:
         self._generated = self._written_by_cython()
         self._link()
         self.at_import = self._only_from(self._toplevels)
-        builders = {
-            id(function) for _, function in project.functions() if function.name.rpartition(".")[2] in CONSTRUCTION
-        }
+        builders = {id(function) for _, function in project.functions() if _is_builder(function)}
         self.in_construction = builders | self._only_from(builders | self._toplevels, of_new_objects=True)
         self._entry = self._entry_locks()
         self._global_writes: dict[int, dict[str, list[GlobalWrite]]] = {}
@@ -96,7 +95,8 @@ class Sharing:
         }
         for module in self.project.modules:
             for function in [*module.functions, *([module.toplevel] if module.toplevel is not None else [])]:
-                for call in [*function.calls, *function.python_calls]:
+                calls: list[Call | PythonCall] = [*function.calls, *function.python_calls]
+                for call in calls:
                     callee = self.project.resolve(call)
                     if callee is None:
                         continue
@@ -280,6 +280,12 @@ def _seen_from(callee: Function, call: Call | PythonCall, locks: Iterable[str]) 
         else:
             if lock.partition(".")[0] != "self":
                 yield lock
+
+
+def _is_builder(function: Function) -> bool:
+    """A constructor, or a cdef function that is called one: init, _init_rows, _initialize."""
+    name = function.name.rpartition(".")[2]
+    return name in CONSTRUCTION or (function.kind == "cdef" and _PREPARES.match(name) is not None)
 
 
 def _is_for_new(caller: Function, call: Call | PythonCall) -> bool:

@@ -89,7 +89,9 @@ def _changes_size(access: Access, loop: Iteration) -> bool:
     """Whether an access adds to a container, takes from it or moves what is in it."""
     if not access.write or "." in access.base.replace(loop.over, "", 1):
         return False
-    if access.method or (access.deleted and access.kind == "item"):
+    if access.method:
+        return not access.indices  # self.rows[0].append(x) changes a row, not the rows
+    if access.deleted and access.kind == "item":
         return True
     return access.kind == "item" and loop.container != "list" and "list" not in access.base_type
 

@@ -81,7 +81,8 @@ def _between(function: Function, read: Access) -> tuple[str, Call | PythonCall] 
             if not made or "(" not in made[-1].value or is_mentioned("errno", made[-1].value):
                 continue
             start = made[-1].where.line
-            for call in [*function.calls, *function.python_calls]:
+            calls: list[Call | PythonCall] = [*function.calls, *function.python_calls]
+            for call in calls:
                 on_the_way = read.context.tests[: len(call.context.tests)] == call.context.tests
                 if start < call.where.line < read.where.line and on_the_way and not _is_source(call):
                     return name, call

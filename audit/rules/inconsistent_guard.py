@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from audit.facts import Access, Function, Module
+from audit.facts import Access, Function, Module, Where
 from audit.graph import Project
 from audit.rule import Finding, Severity
 from audit.sharing import Sharing, Use, is_lazy, is_thread_local, place_of, sharing_of
@@ -125,8 +125,8 @@ def _is_part_of_write(read: Access, uses: Iterable[Use]) -> bool:
     return any(use.access.write and use.access.where == read.where for use in uses)
 
 
-def _place(use: Use) -> tuple[str, int, int]:
-    return tuple(use.access.where)
+def _place(use: Use) -> Where:
+    return use.access.where
 
 
 def _finding(function: Function, access: Access, name: str, lock: str, under: list[Use], other: str) -> Finding:

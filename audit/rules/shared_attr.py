@@ -18,9 +18,10 @@ and drops a reference to the old one; to read it, the C loads the pointer and th
 free-threaded build another thread may run between the two steps: two writers drop the same object twice, and a reader
 takes a reference to an object that is already gone. That is a crash, not only a wrong value. A memoryview is a struct
 of several words and a count, so a reader may also see half of the old one and half of the new one, and nogil code
-that replaces it was never protected at all. __cinit__ and __init__ run before others have the object, and are left
-alone. The getter and setter that Cython 3.3 writes for a public attribute hold the object's critical section; your
-own methods do not. At the declaration a note says which methods change the attribute, or what it holds."""
+that replaces it was never protected at all. __cinit__ and __init__, and cdef methods called init, run before others
+have the object, and are left alone. The getter and setter that Cython 3.3 writes for a public attribute hold the
+object's critical section; your own methods do not. At the declaration a note says which methods change the attribute,
+or what it holds."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 

@@ -134,6 +134,17 @@ def make():
     _fill(a)
     return a
 """,
+    "called init": """
+cdef class A:
+    cdef object x
+    cdef object y
+    cdef init(self, x):
+        self.x = x
+    cdef _init_rows(self, x):
+        self.x = x
+    cdef initial(self, y):
+        self.y = y  # <<<
+""",
     "a property that is set": """
 cdef class A:
     @property
@@ -710,6 +721,14 @@ cdef class A:
         with cython.critical_section(self):
             for k in self.d:
                 print(k)
+""",
+    "changed inside": """
+cdef class A:
+    cdef list rows
+    def put(self, x):
+        self.rows[0].append(x)
+    def each(self):
+        return [list(row) for row in self.rows]
 """,
     "filled in construction": """
 cdef class A:
