@@ -296,6 +296,7 @@ class Function:
     arguments: tuple[Argument, ...] = ()
     locals: tuple[tuple[str, str], ...] = ()  # name, type
     overrides: tuple[str, ...] = ()  # target of the method of a base class that this one stands for, nearest first
+    definition: int = 0  # the line of its `def`; `where`, as Cython has it, is that of its first decorator
     end: int = 0  # its last line with code
     specialisations: int = 1
     blocked: tuple[str, ...] = ()  # reasons that are no operation, such as "a generator"

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from Cython import Utils
 from Cython.Compiler import Errors as _Errors
 from Cython.Compiler import ExprNodes as _ExprNodes
-from Cython.Compiler import Main, Pipeline, Visitor
+from Cython.Compiler import Main as _Main
 from Cython.Compiler import Nodes as _Nodes
 from Cython.Compiler import Options as CythonOptions
+from Cython.Compiler import Pipeline, Visitor
 from Cython.Compiler.Optimize import IterationTransform
 from Cython.Compiler.ParseTreeTransforms import GilCheck
 from Cython.Compiler.Scanning import FileSourceDescriptor
@@ -63,7 +65,9 @@ from audit.rule import Error
 # Cython's classes set most attributes of their nodes from outside, so nothing can be said of their types.
 Errors: Any = _Errors
 ExprNodes: Any = _ExprNodes
+Main: Any = _Main
 Nodes: Any = _Nodes
+_CythonContext: Any = _Main.Context
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Running Cython
@@ -158,6 +162,152 @@ def _compilation(options: Options, lines: Iterable[str], suffix: str) -> Any:
     return compilation
 
 
+class _Library(threading.local):
+    """What one thread has read of .pxd files, for the files it reads next.
+
+    NumPy's alone takes longer than most modules. A declaration file is kept where Cython found no fault in it and all
+    that it cimports is kept too, so that whatever is taken from here fits together; types that exist twice would not.
+    """
+
+    def __init__(self) -> None:
+        self.clear(None)
+
+    def clear(self, settings: Any) -> None:
+        self.settings = settings  # all that has a say in what a .pxd means
+        self.kept: dict[tuple[str, str], _Kept] = {}  # by module name and path
+        self.by_scope: dict[int, _Kept] = {}  # the same by id
+        self.cython_scope: Any = None
+
+    def fit(self, settings: Any) -> None:
+        """Drops what was read under other settings or has changed since."""
+        if self.settings != settings or len(self.kept) > 1000:
+            self.clear(settings)
+        elif any(_stamp(path) != kept.stamp for (_, path), kept in self.kept.items()):
+            self.clear(settings)
+
+
+@dataclass
+class _Kept:
+    scope: Any
+    name: str
+    path: str
+    stamp: tuple[int, int] | None
+    level: Any  # the language level in force after it
+    needs: list[tuple[str, Any]]  # modules that it cimports, with their scopes
+
+
+_LIBRARY = _Library()
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+class _Context(_CythonContext):
+    """Cython's context, which takes .pxd files from the library where it can."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self._reading: list[list[tuple[str, Any]]] = []  # per .pxd in hand, what it has asked for
+        self.took = False  # something from the library
+        self.own = ""  # name of the module in hand: its scope gets the implementation too, so it is never kept
+        load = self.cython_scope.load_cythonscope
+
+        def load_once() -> None:
+            scope, known = self.cython_scope, _LIBRARY.cython_scope
+            if known is None and not scope._cythonscope_initialized:
+                load()
+                _LIBRARY.cython_scope = scope
+            elif not scope._cythonscope_initialized:
+                scope._cythonscope_initialized = True
+                scope.viewscope = known.viewscope
+                for name, entry in known.entries.items():
+                    scope.entries.setdefault(name, entry)
+
+        self.cython_scope.load_cythonscope = load_once
+
+    def find_module(self, module_name: str, from_module: Any = None, *args: Any, **keywords: Any) -> Any:
+        if from_module is None and keywords.get("need_pxd", 1) and not args:
+            self._take(str(module_name), keywords.get("pos"), not keywords.get("relative_import", False))
+        scope = super().find_module(module_name, from_module, *args, **keywords)
+        for asked in self._reading:
+            asked.append((str(scope.qualified_name), scope))
+        return scope
+
+    def process_pxd(self, source_desc: Any, scope: Any, module_name: str) -> Any:
+        before = Errors.get_errors_count()
+        self._reading.append([])
+        result = super().process_pxd(source_desc, scope, module_name)
+        needs = self._reading.pop()
+        path = getattr(source_desc, "filename", "")
+        held = _LIBRARY.by_scope
+        if (
+            path.endswith(".pxd")
+            and str(module_name) != self.own
+            and result[0] is None
+            and Errors.get_errors_count() == before
+            and not Errors.threadlocal.cython_errors_stack
+            and all(id(need) in held or not need.pxd_file_loaded or need is self.cython_scope for _, need in needs)
+        ):
+            needs = [(name, need) for name, need in needs if id(need) in held]
+            name = str(module_name)
+            kept = _Kept(scope, name, path, _stamp(path), self.language_level, needs)
+            _LIBRARY.kept[name, path] = _LIBRARY.by_scope[id(scope)] = kept
+        return result
+
+    def _take(self, name: str, pos: Any, sys_path: bool) -> None:
+        """Puts a module from the library into this context, with all that it cimports."""
+        if name == self.own or not Main.module_name_pattern.match(name) or self._loaded(name) is not None:
+            return
+        path = self.find_pxd_file(name, pos, sys_path=sys_path)
+        kept = _LIBRARY.kept.get((name, os.path.abspath(path))) if path else None
+        if kept is None or not self._fits(kept, set()):
+            return
+        self._graft(kept)
+
+    def _loaded(self, name: str) -> Any:
+        scope: Any = self
+        for part in name.split("."):
+            scope = scope.lookup_submodule(part)
+            if scope is None:
+                return None
+        return scope if scope.pxd_file_loaded else None
+
+    def _fits(self, kept: _Kept, seen: set[str]) -> bool:
+        """Whether nothing that it needs stands here already in another copy."""
+        here = self._loaded(kept.name)
+        if here is not None and here is not kept.scope:
+            return False
+        for _, need in kept.needs:
+            found = _LIBRARY.by_scope.get(id(need))
+            if found is None or (found.name not in seen and not self._fits(found, seen | {kept.name})):
+                return False
+        return True
+
+    def _graft(self, kept: _Kept) -> None:
+        if self._loaded(kept.name) is kept.scope:
+            return
+        self.took = True
+        *packages, last = kept.name.split(".")
+        parent: Any = self
+        for package in packages:
+            parent = parent.find_submodule(package, as_package=True)
+        entries = self.modules if parent is self else parent.module_entries
+        old = entries.get(last)
+        kept.scope.module_entries = dict(old.module_entries) if old is not None else {}
+        setattr(kept.scope, "_context" if hasattr(kept.scope, "_context") else "context", self)
+        kept.scope.parent_module = None if parent is self else parent
+        entries[last] = kept.scope
+        for _, need in kept.needs:
+            self._graft(_LIBRARY.by_scope[id(need)])
+        if kept.level is not None and kept.level != self.language_level:
+            self.set_language_level(kept.level)
+
+
 def analyse(path: str, options: Options) -> Analysed:
     """What one .pyx, .pxd or .py file says; never raises, prints or writes.
 
@@ -198,6 +348,9 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
             return again
     errors = _errors(path, said)
     if tree is None or errors:
+        if context.took:  # what is wrong shall not depend on what was read before
+            _LIBRARY.clear(None)
+            return _analyse(path, data, options)
         if not errors:
             errors = [Error(path, 1, 1, "parse-error", "Cython stops on it without saying why.")]
         return Analysed(None, errors)
@@ -234,6 +387,8 @@ def _errors(path: str, said: list[tuple[str, int, int, str]]) -> list[Error]:
             continue
         here = path if not where or os.path.abspath(where) == os.path.abspath(path) else where
         kind = "cimport" if _NOT_FOUND.search(message) else "parse-error"
+        if message.startswith("Compiler crash"):
+            message = f"{message.split(' File ')[0].strip()}: {message.rstrip().splitlines()[-1].strip()}"
         found.append(Error(here, line, column, kind, " ".join(message.split())))
     missing = [error for error in found if error.kind == "cimport"]
     return list(dict.fromkeys(missing or found))[:20]
@@ -242,14 +397,15 @@ def _errors(path: str, said: list[tuple[str, int, int, str]]) -> list[Error]:
 def _tree(path: str, kind: str, lines: tuple[str, ...], options: Options) -> tuple[Any, Any]:
     """The tree right after GilCheck, None where Cython stopped before, and its context."""
     compilation = _compilation(options, lines, kind)
-    context = Main.Context.from_options(compilation)
+    _LIBRARY.fit((options.directives, options.include_path, options.compile_time_env, compilation.cplus, kind == "py"))
+    context = _Context.from_options(compilation)
     kept: list[Any] = []
 
     def keep(tree: Any) -> Any:
         kept.append(tree)
         return tree
 
-    name = _module_name(path)
+    name = context.own = _module_name(path)
     if kind == "pxd":
         scope: Any = context
         *packages, last = name.split(".")
@@ -371,6 +527,11 @@ def _compare(node: Any, depth: int) -> str:
     return f"{left} {operator} {_operand(node.operand2, depth, 5)}{rest}"
 
 
+def _conditional(node: Any, depth: int) -> str:
+    condition = getattr(node, "condition", None) or node.test  # its name before Cython 3.3
+    return f"{_text(node.true_val, depth)} if {_text(condition, depth)} else {_text(node.false_val, depth)}"
+
+
 def _slice_text(node: Any, depth: int) -> str:
     parts = [_text(getattr(node, name), depth) for name in ("start", "stop", "step")]
     parts = ["" if part == "None" else part for part in parts]
@@ -433,9 +594,7 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "NotNode": lambda node, depth: f"not {_operand(node.operand, depth, 3)}",
     "AmpersandNode": lambda node, depth: f"&{_operand(node.operand, depth, _UNARY)}",
     "TypecastNode": lambda node, depth: f"<{node.type}>{_operand(node.operand, depth, _UNARY)}",
-    "CondExprNode": lambda node, depth: (
-        f"{_text(node.true_val, depth)} if {_text(getattr(node, 'condition', None) or node.test, depth)} else {_text(node.false_val, depth)}"
-    ),
+    "CondExprNode": _conditional,
     "LambdaNode": lambda node, depth: "lambda",
     "ComprehensionNode": lambda node, depth: "a comprehension",
     "GeneratorExpressionNode": lambda node, depth: "a generator expression",
@@ -506,7 +665,7 @@ def _start(node: Any) -> tuple[int, int]:
 # From the typed tree to facts
 # ---------------------------------------------------------------------------------------------------------------------
 
-_DEF_LINE = re.compile(r"^\s*(?:async\s+)?(?:def|cdef|cpdef)\b")
+_DEF_LINE = re.compile(r"^\s*(?:async\s+)?(?:def|cdef|cpdef|class)\b")
 _LOCKS = re.compile(r"lock|mutex|semaphore|condition", re.IGNORECASE)
 _LOCK_CALLS = {  # C name -> kind, and whether it locks
     "PyMutex_Lock": (GuardKind.C_MUTEX, True),
@@ -530,8 +689,9 @@ _ATOMIC = re.compile(r"^_*(sync|atomic|Py_atomic|_Py_atomic|pyx_atomic|Interlock
 _FREES = {"free", "realloc", "PyMem_Free", "PyMem_Realloc", "PyMem_RawFree", "PyMem_RawRealloc", "PyObject_Free",
           "PyObject_Realloc"}  # fmt: skip
 _BORROWED = {"PyList_GetItem", "PyList_GET_ITEM", "PyTuple_GetItem", "PyTuple_GET_ITEM", "PyDict_GetItem",
-             "PyDict_GetItemString", "PyDict_GetItemWithError", "PyDict_SetDefault", "PyDict_Next", "PyWeakref_GetObject",
-             "PyWeakref_GET_OBJECT", "PyImport_AddModule", "PyModule_GetDict", "PySys_GetObject", "PyCell_GET",
+             "PyDict_GetItemString", "PyDict_GetItemWithError", "PyDict_SetDefault", "PyDict_Next",
+             "PyWeakref_GetObject", "PyWeakref_GET_OBJECT", "PyImport_AddModule", "PyModule_GetDict",
+             "PySys_GetObject", "PyCell_GET",
              "PySequence_Fast_GET_ITEM", "PyErr_Occurred", "PyEval_GetLocals", "PyEval_GetGlobals",
              "PyEval_GetBuiltins", "PyThreadState_GetDict", "_PyDict_GetItem_KnownHash",
              "__Pyx_PyDict_GetItemStr"}  # fmt: skip
@@ -615,7 +775,7 @@ class _ModuleReader:
         module.toplevel = self.toplevel
         module.functions = sorted(self.merged.values(), key=lambda function: (function.where, function.name))
         self.read_variables()
-        self.read_structs()
+        self.read_declarations()
         module.classes.sort(key=lambda found: found.where)
         module.variables.sort(key=lambda found: (found.where, found.name))
         module.includes = tuple(sorted(self.shown[name] for name in self.shown if name.endswith(".pxi")))
@@ -636,16 +796,6 @@ class _ModuleReader:
             return
         if undecodable is None:
             self.module.pxd_directives = _written(beside, _comments(beside, tuple(text.split("\n"))))
-
-    def read_structs(self) -> None:
-        """Structs and unions, whose definitions Cython has taken out of the tree by now."""
-        known = {found.target for found in self.module.classes}
-        for entry in self.scope.type_entries:
-            type_ = entry.type
-            if type_ is None or not type_.is_struct_or_union or type_.scope is None or not self.is_file(entry.pos):
-                continue
-            if entry.scope is self.scope and self.type_name(type_) not in known:
-                self.module.classes.append(self.class_of(entry, type_, str(type_.kind), self.where(entry.pos)))
 
     def read_variables(self) -> None:
         """Module-level names that are neither functions nor classes."""
@@ -840,7 +990,7 @@ class _ModuleReader:
         """A new function, or the one that another specialisation of it has begun."""
         dotted = ".".join([*self.names, name])
         where = self.where(node.pos)
-        where, decorators = self.definition(where, name)
+        definition, decorators = self.definition(where)
         key = (where, dotted)
         if key in self.merged:
             self.merged[key].specialisations += 1
@@ -851,7 +1001,7 @@ class _ModuleReader:
             owner = self.type_name(self.owner) if extension else self.owner
         function = Function(
             dotted, where, None, kind, f"{self.module.name}.{dotted}", owner, extension, False, False, Check.OBJECT, "",
-            "object", False, decorators=decorators,
+            "object", False, decorators=decorators, definition=definition,
         )  # fmt: skip
         entry = getattr(node, "entry", None)
         if entry is not None and self.is_file(entry.pos):
@@ -859,28 +1009,19 @@ class _ModuleReader:
         self.merged[key] = function
         return function
 
-    def definition(self, where: Where, name: str) -> tuple[Where, tuple[str, ...]]:
-        """Where the `def` itself stands, and the decorators above: Cython's position may be the first of them."""
+    def definition(self, where: Where) -> tuple[int, tuple[str, ...]]:
+        """The line of the `def` or `class` itself, and the decorators: Cython's position may be the first of them."""
         lines = self.source(where.path)
-        index = where.line - 1
+        first = index = where.line - 1
         if not 0 <= index < len(lines):
-            return where, ()
-        start = index
-        if name != "<lambda>" and lines[index].lstrip().startswith("@"):
-            for step in range(index, min(index + 60, len(lines))):
-                if _DEF_LINE.match(lines[step]) or re.match(rf"\s.*\b{re.escape(name)}\s*\(", lines[step]):
-                    if not lines[step].lstrip().startswith("@"):
-                        index = step
-                        break
-        decorators = []
-        for step in range(index - 1, -1, -1):
-            text = lines[step].strip()
-            if text.startswith("@"):
-                decorators.append(text[1:].strip())
-            elif step < start:
-                break
-        column = where.column if index == start else len(lines[index]) - len(lines[index].lstrip()) + 1
-        return Where(where.path, index + 1, column), tuple(reversed(decorators))
+            return where.line, ()
+        if lines[index].lstrip().startswith("@"):
+            while index < min(first + 60, len(lines) - 1) and not _DEF_LINE.match(lines[index]):
+                index += 1
+        while first > 0 and lines[first - 1].lstrip().startswith("@"):
+            first -= 1
+        decorators = [line.strip()[1:].strip() for line in lines[first:index] if line.lstrip().startswith("@")]
+        return index + 1, tuple(decorators)
 
     def source(self, path: str) -> tuple[str, ...]:
         """Lines of this file or of one that it includes."""
@@ -985,23 +1126,25 @@ class _ModuleReader:
             if getattr(member, "is_inherited", False) or not self.is_file(member.pos):
                 continue
             attributes.append(self.attribute(member))
-        _, decorators = self.definition(where, str(entry.name))
+        _, decorators = self.definition(where)
         return Class(
             ".".join([*self.names, str(entry.name)]), where, self.type_name(type_), kind, tuple(bases),
-            tuple(sorted(attributes, key=lambda found: found.where)), decorators, bool(getattr(entry, "in_cinclude", False)),
+            tuple(sorted(attributes, key=lambda found: found.where)), decorators,
+            bool(getattr(entry, "in_cinclude", False)),
         )  # fmt: skip
 
     def attribute(self, member: Any) -> Attribute:
         type_ = member.type
         return Attribute(
-            str(member.name), str(type_), self.where(member.pos), bool(type_.is_pyobject), bool(type_.is_memoryviewslice),
-            bool(type_.is_ptr), _is_borrowed(type_), str(member.visibility),
+            str(member.name), str(type_), self.where(member.pos), bool(type_.is_pyobject),
+            bool(type_.is_memoryviewslice), bool(type_.is_ptr), _is_borrowed(type_), str(member.visibility),
         )  # fmt: skip
 
     def on_PyClassDefNode(self, node: Any) -> None:
         name = str(node.name)
         dotted = ".".join([*self.names, name])
-        where, decorators = self.definition(self.where(node.pos), name)
+        where = self.where(node.pos)
+        _, decorators = self.definition(where)
         if self.is_file(node.pos):
             self.module.classes.append(
                 Class(dotted, where, f"{self.module.name}.{dotted}", "python", (), (), decorators)
@@ -1013,15 +1156,6 @@ class _ModuleReader:
         self.visit_all(node.body)
         self.names, self.owner = saved
 
-    def on_CStructOrUnionDefNode(self, node: Any) -> None:
-        entry = getattr(node, "entry", None)
-        if entry is None or entry.type.scope is None or not self.is_file(node.pos):
-            return
-        kind = str(getattr(node, "kind", "c++"))
-        self.module.classes.append(self.class_of(entry, entry.type, kind, self.where(node.pos)))
-
-    on_CppClassNode = on_CStructOrUnionDefNode
-
     def on_CDefExternNode(self, node: Any) -> None:
         code = getattr(node, "verbatim_include", None)
         if code and self.is_file(node.pos):
@@ -1029,38 +1163,49 @@ class _ModuleReader:
             self.module.verbatim.append(Verbatim(Where(where.path, where.line + 1, 1), str(code)))
         self.children(node)
 
-    def on_CTypeDefNode(self, node: Any) -> None:
-        entry = self.scope.lookup_here(getattr(node.declarator, "name", None) or _declared(node.declarator))
-        if entry is not None and entry.is_type:
-            self.declaration(node, str(entry.name), getattr(entry.type, "typedef_base_type", None), "pointer")
+    def read_declarations(self) -> None:
+        """Functions declared without a body here, function-pointer types, and structs."""
+        defined = {where for function in self.merged.values() for where in (function.where, function.declared)}
+        scopes = [(self.scope, "")]
+        for entry in self.scope.c_class_entries:
+            if entry.type.scope is not None and entry.scope is self.scope:
+                scopes.append((entry.type.scope, f"{entry.name}."))
+        for scope, prefix in scopes:
+            for entry in scope.entries.values():
+                if entry.is_cfunction and not getattr(entry, "is_inherited", False) and self.is_here(entry.pos):
+                    if self.where(entry.pos) not in defined:
+                        kind = "extern" if entry.visibility == "extern" or entry.in_cinclude else "cdef"
+                        self.declaration(f"{prefix}{entry.name}", entry, entry.type, kind)
+        for entry in self.scope.type_entries:
+            type_ = entry.type
+            if not self.is_here(entry.pos):
+                continue
+            if type_.is_struct_or_union or type_.is_cpp_class:
+                kind = "c++" if type_.is_cpp_class else str(type_.kind)
+                self.module.classes.append(self.class_of(entry, type_, kind, self.where(entry.pos)))
+            elif type_.is_typedef and type_.typedef_base_type.is_ptr:
+                self.declaration(str(entry.name), entry, type_.typedef_base_type.base_type, "pointer")
+        self.module.declarations.sort(key=lambda found: (found.where, found.name))
 
-    def on_CVarDefNode(self, node: Any) -> None:
-        for declarator in node.declarators:
-            name = _declared(declarator)
-            entry = self.env.lookup_here(name) if name else None
-            if entry is not None:
-                kind = "pointer" if entry.type.is_ptr else "extern" if node.visibility == "extern" else "cdef"
-                self.declaration(declarator, name, entry.type, kind, entry)
-        if node.visibility != "extern" and self.function is not self.toplevel:
-            self.children(node)
+    def is_here(self, pos: Any) -> bool:
+        """In this file or one that it includes."""
+        return self.is_file(pos) and (
+            os.path.abspath(pos[0].filename) == self.absolute or pos[0].filename.endswith(".pxi")
+        )
 
-    def declaration(self, node: Any, name: str, type_: Any, kind: str, entry: Any = None) -> None:
-        """A function's declaration without a body, or a function pointer's type."""
-        if type_ is not None and type_.is_ptr:
-            type_ = type_.base_type
-        if type_ is None or not type_.is_cfunction or not self.is_file(node.pos):
+    def declaration(self, dotted: str, entry: Any, type_: Any, kind: str) -> None:
+        if not type_.is_cfunction:
             return
-        dotted = ".".join([*self.names, name])
         function = Function(
-            dotted, self.where(node.pos), None, kind, f"{self.module.name}.{dotted}", "", False, False, False, Check.NONE,
-            "", "", False, extern=kind == "extern",
+            dotted, self.where(entry.pos), None, kind, f"{self.module.name}.{dotted}", "", False, False, False,
+            Check.NONE, "", "", False, extern=kind == "extern",
         )  # fmt: skip
         self.signature(function, type_, entry)
-        declarator = node
-        while declarator is not None and not hasattr(declarator, "has_explicit_exc_clause"):
-            declarator = getattr(declarator, "base", None) or getattr(declarator, "declarator", None)
-        function.has_except = bool(getattr(declarator, "has_explicit_exc_clause", False))
         self.module.declarations.append(function)
+
+    def on_CVarDefNode(self, node: Any) -> None:
+        if node.visibility != "extern" and self.function is not self.toplevel:
+            self.children(node)
 
     def on_CompilerDirectivesNode(self, node: Any) -> None:
         saved, self.directives = self.directives, node.directives
@@ -1620,9 +1765,9 @@ class _ModuleReader:
     def python_call(self, node: Any) -> None:
         if not self.is_file(node.pos):
             return
-        function = _unwrapped(getattr(node, "function", None))  # a cached method of a builtin type has none
-        if function is None:
-            return
+        function = _unwrapped(getattr(node, "function", None))  # a cached method of a builtin type has none:
+        if function is None or isinstance(function, ExprNodes.RawCNameExprNode):
+            return  # that, or the override of a cpdef method
         target, callback = "", False
         if isinstance(function, ExprNodes.NameNode) and function.entry is not None:
             entry = function.entry
@@ -1652,7 +1797,7 @@ class _ModuleReader:
 
     def c_call(self, node: Any, function_type: Any) -> None:
         function = node.function
-        entry = getattr(function, "entry", None)
+        entry: Any = getattr(function, "entry", None)
         bound = entry is not None and entry.is_cfunction
         check, sentinel = _check(function_type)
         name, target, cname, header, kind = _text(function), "", "", "", "pointer"
@@ -1688,9 +1833,9 @@ class _ModuleReader:
         if self.is_file(node.pos):
             call = Call(
                 self.at(node), self.context_here(), kind, target or name, name, cname, declared, header,
-                bool(function_type.nogil), bool(function_type.with_gil), check, sentinel, str(function_type.return_type),
-                tuple(_text(_unwrapped(arg)) for arg in args), virtual, bool(entry is not None and entry.is_overridable),
-                bool(getattr(node, "wrapper_call", False)),
+                bool(function_type.nogil), bool(function_type.with_gil), check, sentinel,
+                str(function_type.return_type), tuple(_text(_unwrapped(arg)) for arg in args), virtual,
+                bool(function_type.is_overridable), bool(getattr(node, "wrapper_call", False)),
             )  # fmt: skip
             self.add(self.function.calls, call)
             self.special_calls(node, call, args)
@@ -1829,16 +1974,6 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _declared(declarator: Any) -> str:
-    """The name that a declarator declares."""
-    while declarator is not None:
-        name = getattr(declarator, "name", None)
-        if name:
-            return str(name)
-        declarator = getattr(declarator, "base", None)
-    return ""
-
-
 def _imported_names(node: Any) -> list[str]:
     return [str(item[1]) for item in node.imported_names]
 
@@ -1941,6 +2076,8 @@ def _names(node: Any) -> set[str]:
             found.add(str(step.name))
         if isinstance(step, ExprNodes.CloneNode | ExprNodes.ProxyNode):
             waiting.append(step.arg)
+        elif type(step).__name__ == "ResultRefNode":
+            waiting.append(step.expression)
         elif isinstance(step, Nodes.Node):
             for name in step.child_attrs:
                 child = getattr(step, name, None)

@@ -45,6 +45,6 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 ID,
                 function.name,
                 SEVERITY,
-                f"{call.name} is declared `except +`; if it throws, the catch branch takes the GIL where it is not held.",
+                f"{call.name} is declared `except +`: if it throws, the catch branch takes the GIL.",
                 "Reserve the memory beforehand and use calls that cannot throw, declared noexcept.",
             )

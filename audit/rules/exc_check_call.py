@@ -50,7 +50,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 ID,
                 function.name,
                 SEVERITY,
-                f"After this call of {call.name}{place} the GIL is taken to look for an exception, each time.",
+                f"After this call of {call.name} (returns {call.returns}){place} the GIL is taken to look for errors.",
                 f"Declare {call.name} noexcept, or let it return an int with `except -1`"
                 f"{f' ({call.declared.path}:{call.declared.line})' if call.declared else ''}.",
             )

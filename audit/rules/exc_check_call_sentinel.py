@@ -47,5 +47,5 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 function.name,
                 SEVERITY,
                 f"When this call of {call.name} returns {call.sentinel}, the GIL is taken to look for an exception.",
-                f"Declare {call.name} noexcept if it cannot fail, or `except {call.sentinel}` if that is never a result.",
+                f"Declare {call.name} noexcept if it cannot fail, or `except {call.sentinel}` if that is no result.",
             )

@@ -46,6 +46,6 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             ID,
             function.name,
             SEVERITY,
-            f"A call of {function.name} that returns {function.sentinel} takes the GIL to tell a result from an exception.",
-            f"Declare it noexcept if it cannot fail, or `except {function.sentinel}` if that is never a result.",
+            f"A call of {function.name} that returns {function.sentinel} takes the GIL to look for an exception.",
+            f"Declare it noexcept if it cannot fail, or `except {function.sentinel}` if that is no result.",
         )

@@ -137,9 +137,22 @@ def _cached(module: Module, function: Function) -> Where | None:
         decorator = decorator.split("#")[0].strip()
         if not _CACHES.match(decorator):
             continue
-        for line in range(function.where.line - 1, max(0, function.where.line - 60), -1):
-            text = line_of(module, line)
-            if function.where.path == module.path and text.lstrip().startswith("@" + decorator.split("(")[0]):
-                return Where(function.where.path, line, len(text) - len(text.lstrip()) + 1)
+        if function.where.path == module.path:
+            for line in _around(module, function.where.line):
+                text = line_of(module, line)
+                if text.lstrip().startswith("@" + decorator.split("(")[0]):
+                    return Where(function.where.path, line, len(text) - len(text.lstrip()) + 1)
         return function.where
     return None
+
+
+def _around(module: Module, line: int) -> Iterator[int]:
+    """Lines of a function's decorators: from its own line, which may be the first of them, down to `def`, then up."""
+    for below in range(line, line + 40):
+        yield below
+        if re.match(r"\s*(?:async\s+)?(?:def|cdef|cpdef)\b", line_of(module, below)):
+            break
+    for above in range(line - 1, max(0, line - 40), -1):
+        if not line_of(module, above).lstrip().startswith(("@", "#")):
+            break
+        yield above

@@ -46,5 +46,5 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 function.name,
                 SEVERITY,
                 f"{call.name} is a Python object, and {function.name} calls it from C code.",
-                "Take a C function pointer declared `noexcept nogil`, or collect the arguments and call it for all at once.",
+                "Take a C function pointer declared `noexcept nogil`, or collect arguments and call it once for all.",
             )

@@ -23,7 +23,7 @@ from pathlib import Path
 from Cython.Compiler import Main
 from Cython.Compiler import Options as CythonOptions
 
-from audit.facts import Function, Module, Options, Where
+from audit.facts import Function, Module, Options
 from audit.graph import Project, link
 from audit.tree import analyse
 
@@ -221,20 +221,21 @@ def _through_callees(project: Project, function: Function) -> bool:
 
 def _mark(originals: dict[Path, bytes], functions: list[Function]) -> None:
     """Writes the files anew, with these functions marked nogil, in their .pxd too."""
-    places: dict[Path, set[tuple[Where, str]]] = {path: set() for path in originals}
+    places: dict[Path, set[int]] = {path: set() for path in originals}
     for function in functions:
         if function.nogil:
             continue
         for where in {function.where, function.declared} - {None}:
-            places[Path(where.path)].add((where, function.name.rpartition(".")[2]))
+            line = function.definition if where == function.where else where.line
+            places[Path(where.path)].add(line)
     for path, data in originals.items():
         lines = data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
         starts = [0]
         for line in lines:
             starts.append(starts[-1] + len(line) + 1)
         text = "\n".join(lines)
-        for where, _ in sorted(places[path], reverse=True):
-            text = _marked(text, starts[where.line - 1], path.suffix == ".py")
+        for line in sorted(places[path], reverse=True):
+            text = _marked(text, starts[line - 1], path.suffix == ".py")
         path.write_text(text, encoding="utf-8")
 
 
