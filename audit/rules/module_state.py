@@ -101,11 +101,14 @@ def _variable(module: Module, variable: Variable, writes: list[GlobalWrite]) -> 
             f"{name} is a cache that all threads share and wait for.",
             "Give each thread or each owner a cache of its own, or fill a table at import.",
         )
-    if not writes or any(write.locks for write in writes) or all(write.atomic for write in writes):
-        return None  # inconsistent-guard says which writes are not locked where others are
-    who = by_whom((write.function.name, write.where.line) for write in writes)
-    how = "what it holds is changed" if all(write.through for write in writes) else "it is written"
-    return _finding(variable, SEVERITY, f"All threads share {name}, and {how} by {who}.", _hint(variable))
+    bare = [write for write in writes if not write.locks and not write.atomic]
+    if not bare:
+        return None
+    # Where some writes are locked, inconsistent-guard says which are not
+    severity = Severity.NOTE if len(bare) < len(writes) else SEVERITY
+    who = by_whom((write.function.name, write.where.line) for write in bare)
+    how = "what it holds is changed" if all(write.through for write in bare) else "it is written"
+    return _finding(variable, severity, f"All threads share {name}, and {how} by {who}.", _hint(variable))
 
 
 def _finding(variable: Variable, severity: Severity, message: str, hint: str) -> Finding:

@@ -21,7 +21,7 @@ of several words and a count, so a reader may also see half of the old one and h
 that replaces it was never protected at all. __cinit__ and __init__, and cdef methods called init, run before others
 have the object, and are left alone. The getter and setter that Cython 3.3 writes for a public attribute hold the
 object's critical section; your own methods do not. At the declaration a note says which methods change the attribute,
-or what it holds."""
+or what it holds; a note, too, is a write of which lazy-cache or inconsistent-guard says more."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
@@ -64,7 +64,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         if sharing.is_shared(function):
             for access in function.accesses:
                 if _is_at_fault(sharing, function, access):
-                    yield _write(function, access)
+                    said = is_lazy(function, access) or sharing.is_locked_elsewhere(access)
+                    yield _write(function, access, Severity.NOTE if said else SEVERITY)
     for found in module.classes:
         if found.kind == "cdef" and sharing.classes.get(found.target) is found:
             for member in found.attributes:
@@ -81,9 +82,7 @@ def _is_at_fault(sharing: Sharing, function: Function, access: Access) -> bool:
         wanted = access.python or access.memoryview
     else:
         wanted = access.kind == "item" and reads_itself(access)
-    if not wanted or is_lazy(function, access):
-        return False
-    return not sharing.locks(function, access) and not sharing.is_locked_elsewhere(access)
+    return wanted and not sharing.locks(function, access)
 
 
 def _is_own(sharing: Sharing, function: Function, access: Access) -> bool:
@@ -93,7 +92,7 @@ def _is_own(sharing: Sharing, function: Function, access: Access) -> bool:
     return function.extension and access.root_kind == "self" and access.base.count(".") == 1 and bool(access.owner)
 
 
-def _write(function: Function, access: Access) -> Finding:
+def _write(function: Function, access: Access, severity: Severity) -> Finding:
     place = place_of(access)
     if access.kind == "item":
         message = f"{function.name} reads {place} and writes it back; another thread's change in between is lost."
@@ -113,7 +112,7 @@ def _write(function: Function, access: Access) -> Finding:
             "cython.pymutex, or give each thread an object of its own."
         )
     where = access.where
-    return Finding(where.path, where.line, where.column, ID, function.name, SEVERITY, message, hint)
+    return Finding(where.path, where.line, where.column, ID, function.name, severity, message, hint)
 
 
 def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[Finding]:
@@ -121,7 +120,7 @@ def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[
     if member.memoryview:
         uses = [use for use in uses if use.access.kind == "attribute"]
     if uses:
-        message = f"Threads that share a {found.name} share {member.name}, and {_how(uses)}."
+        message = f"Threads that share one {found.name} share {member.name}, and {_how(uses)}."
     elif member.visibility == "public":
         message = f"Python code on any thread may replace {found.name}.{member.name}: it is public."
     else:

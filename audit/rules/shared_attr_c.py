@@ -112,14 +112,14 @@ def _method(sharing: Sharing, function: Function) -> Iterator[Finding]:
             continue
         if _is_change(sharing, function, access) and reads_itself(access):
             reported.add(place)
-            yield _finding(function, access, f"{function.name} reads {place} and writes it back")
+            yield _finding(sharing, function, access, f"{function.name} reads {place} and writes it back")
     for access in function.accesses:
         place = place_of(access)
         if place in reported or (access.base in gone and access.kind == "attribute"):
             continue
         if _is_change(sharing, function, access) and _reads_before(function, access):
             reported.add(place)
-            yield _finding(function, access, f"{function.name} looks at {place} and then sets it")
+            yield _finding(sharing, function, access, f"{function.name} looks at {place} and then sets it")
     for call in function.calls:
         changed = _changes_behind(sharing, function, call)
         if changed:
@@ -135,10 +135,12 @@ def _method(sharing: Sharing, function: Function) -> Iterator[Finding]:
             )
 
 
-def _finding(function: Function, access: Access, what: str) -> Finding:
+def _finding(sharing: Sharing, function: Function, access: Access, what: str) -> Finding:
+    """A note where inconsistent-guard says more."""
     where = access.where
+    severity = Severity.NOTE if sharing.is_locked_elsewhere(access) else SEVERITY
     message = f"{what}; another thread's change in between is lost."
-    return Finding(where.path, where.line, where.column, ID, function.name, SEVERITY, message, _REMEDY)
+    return Finding(where.path, where.line, where.column, ID, function.name, severity, message, _REMEDY)
 
 
 def _is_change(sharing: Sharing, function: Function, access: Access) -> bool:
@@ -149,7 +151,7 @@ def _is_change(sharing: Sharing, function: Function, access: Access) -> bool:
         return False
     if access.owner in sharing.classes and sharing.classes[access.owner].kind == "python":
         return False
-    return not sharing.locks(function, access) and not sharing.is_locked_elsewhere(access)
+    return not sharing.locks(function, access)
 
 
 def _reads_before(function: Function, write: Access) -> bool:
@@ -211,7 +213,7 @@ def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[
         message = f"Python code on any thread may write {found.name}.{member.name}: it is public."
     elif changed:
         who = by_whom((use.function.name, use.access.where.line) for use in changed)
-        message = f"Threads that share a {found.name} share {member.name}, and it is changed without a lock by {who}."
+        message = f"Threads that share one {found.name} share {member.name}, and it is changed without a lock by {who}."
     else:
         return
     yield Finding(

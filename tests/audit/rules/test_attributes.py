@@ -195,6 +195,20 @@ cdef class A:
     def drop(self):
         del self.x  # <<<
 """,
+    "locked elsewhere, or filled late": """
+cdef class A:
+    cdef object x
+    cdef object y
+    def put(self, x):
+        with cython.critical_section(self):
+            self.x = x
+    def drop(self):
+        self.x = None  # <<< note
+    def get(self):
+        if self.y is None:
+            self.y = [1]  # <<< note
+        return self.y
+""",
     "suspended section": """
 cdef class A:
     cdef double[::1] v
@@ -326,6 +340,15 @@ cdef class A:
     def close(self):
         with self.mutex:
             self.m = self.m - 1
+""",
+    "guarded in one place only": """
+cdef class A:
+    cdef int n
+    def add(self):
+        with cython.critical_section(self):
+            self.n += 1
+    def sub(self):
+        self.n -= 1  # <<< note
 """,
     "cdef methods of an owner": """
 cdef class A:

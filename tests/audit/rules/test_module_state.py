@@ -173,6 +173,18 @@ def touch():
     with mutex:
         _touch()
 """,
+    "locked by some": """
+cimport cython
+cdef cython.pymutex mutex
+cdef int hits = 0  # <<< note
+def touch():
+    global hits
+    with mutex:
+        hits += 1
+def reset():
+    global hits
+    hits = 0
+""",
     "Python lock": """
 import threading
 _lock = threading.Lock()
