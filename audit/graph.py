@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from audit.facts import Call, Check, Function, Gil, Module, Operation, PythonCall, Where
+from audit.facts import Call, Check, Fact, Function, Gil, Module, Operation, PythonCall, Where
 from audit.rule import Verdict
 
 _MARKABLE = ("cdef", "cpdef")
@@ -142,11 +142,10 @@ class Project:
 
     def python_lines(self, function: Function) -> tuple[int, ...]:
         """Lines of a function that touch Python objects, those inside `with gil` included."""
-        lines = {
-            fact.where.line for fact in function.operations if fact.python and fact.where.path == function.where.path
-        }
-        lines |= {fact.where.line for fact in function.raises if fact.where.path == function.where.path}
-        lines |= {fact.where.line for fact in function.python_calls if fact.where.path == function.where.path}
+        facts: list[Fact] = [fact for fact in function.operations if fact.python]
+        facts += [*function.raises, *function.python_calls]
+        facts += [view for view in function.views if view.kind == "acquire"]
+        lines = {fact.where.line for fact in facts if fact.where.path == function.where.path}
         return tuple(sorted(lines))
 
     def verdicts(self) -> list[Verdict]:

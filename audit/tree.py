@@ -39,6 +39,7 @@ from audit.facts import (
     Context,
     ErrorKind,
     ErrorPath,
+    Fact,
     Free,
     Function,
     Gil,
@@ -731,6 +732,7 @@ class _ModuleReader:
             context,
             options,
         )
+        self.refusals = refusals
         self.absolute = os.path.abspath(path)
         self.scope = tree.scope
         self.shown: dict[str, str] = {self.absolute: path}
@@ -776,6 +778,7 @@ class _ModuleReader:
         module.functions = sorted(self.merged.values(), key=lambda function: (function.where, function.name))
         self.read_variables()
         self.read_declarations()
+        self.read_refusals()
         module.classes.sort(key=lambda found: found.where)
         module.variables.sort(key=lambda found: (found.where, found.name))
         module.includes = tuple(sorted(self.shown[name] for name in self.shown if name.endswith(".pxi")))
@@ -827,6 +830,28 @@ class _ModuleReader:
                 Variable(name, where, kind, str(type_), bool(type_.is_pyobject), value, container,
                          bool(getattr(type_, "is_const", False)), str(entry.visibility))
             )  # fmt: skip
+
+    def read_refusals(self) -> None:
+        """What Cython has refused and taken out of the tree, or refused for where it stands."""
+        known = {
+            (one.where.path, one.where.line)
+            for function in [*self.module.functions, self.toplevel]
+            for one in [*function.operations, *(call for call in function.calls if not call.nogil)]
+        }
+        for (path, line), message in sorted(self.refusals.items()):
+            path = self.shown.get(os.path.abspath(path), path)
+            lines = self.source(path)
+            text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+            where = Where(path, line, len(lines[line - 1]) - len(lines[line - 1].lstrip()) + 1 if text else 1)
+            around = [one for one in self.module.functions if one.where.path == path and one.where.line <= line]
+            function = max(around, key=lambda one: one.where.line, default=self.toplevel)
+            if message.startswith(("prange() can only", "The parallel section may only")):
+                section = message.startswith("The")
+                function.parallels.append(Parallel(where, Context(Gil.HELD), "", True, (), (), None, section))
+            elif (path, line) not in known and line not in {one.where.line for one in function.parallels}:
+                function.operations.append(
+                    Operation(where, Context(Gil.RELEASED), "Refused", text or "this", message.rstrip("."), False)
+                )
 
     # -- positions ------------------------------------------------------------------------------------------------
 
@@ -941,7 +966,13 @@ class _ModuleReader:
             for arg in type_.args
         )  # fmt: skip
         function.overrides = self.overridden(entry)
+        if type_.return_type.is_memoryviewslice:  # tested for being set on the way out, with the GIL if it is not
+            self.add(function.unwinds, Fact(function.where, Context(Gil.RELEASED)))
         self.body(function, node, node.body, nogil=bool(node.local_scope.nogil))
+
+    def on_OverrideCheckNode(self, node: Any) -> None:
+        refusal = "Calling gil-requiring function not allowed without gil"
+        self.operation(node, refusal, "Override", "the look-up of a Python override")
 
     def on_FusedCFuncDefNode(self, node: Any) -> None:
         for inner in node.nodes:
@@ -1380,15 +1411,17 @@ class _ModuleReader:
 
     def on_ParallelRangeNode(self, node: Any) -> None:
         takes = bool(getattr(node, "acquire_gil", False))
-        reductions = tuple(sorted((str(e.name), str(op)) for e, op in node.privates.items() if op))
-        privates = tuple(sorted(str(e.name) for e, op in node.privates.items() if not op))
+        operators = {  # with whether the last value is kept, before Cython 3.3
+            str(entry.name): value[0] if isinstance(value, tuple) else value for entry, value in node.privates.items()
+        }
+        reductions = tuple(sorted((name, str(operator)) for name, operator in operators.items() if operator))
+        privates = tuple(sorted(name for name, operator in operators.items() if not operator))
         outer = self.parallel
         fact = Parallel(self.at_for(node), self.context_here(), _text(node.target), takes, reductions, privates, outer)
-        self.function.parallels.append(fact)
         saved = (self.gil, self.injects, self.parallel, self.loops)
         self.refuse(node)
         self.visit_all(node.args)
-        self.parallel = len(self.function.parallels) - 1
+        self.parallel = self.enter(fact)
         if takes:
             self.gil = Gil.HELD
         # Only `nogil=True` makes Cython take the GIL for a raise; afterwards the two look alike in nogil code, where
@@ -1399,6 +1432,11 @@ class _ModuleReader:
         self.visit(node.body)
         self.gil, self.injects, self.parallel, self.loops = saved
         self.visit_all(getattr(node, "else_clause", None))
+
+    def enter(self, parallel: Parallel) -> int:
+        """Its index among the function's; another specialisation of a fused function may have met it."""
+        self.add(self.function.parallels, parallel)
+        return self.function.parallels.index(parallel)
 
     def at_for(self, node: Any) -> Where:
         """Of the `for`."""
@@ -1414,10 +1452,9 @@ class _ModuleReader:
         takes = bool(getattr(node, "acquire_gil", False))
         privates = tuple(sorted(str(e.name) for e in node.privates))
         fact = Parallel(self.where(node.pos), self.context_here(), "", takes, (), privates, self.parallel, True)
-        self.function.parallels.append(fact)
         saved = (self.gil, self.injects, self.parallel)
         self.refuse(node)
-        self.parallel = len(self.function.parallels) - 1
+        self.parallel = self.enter(fact)
         if takes:
             self.gil = Gil.HELD
         self.injects = not takes

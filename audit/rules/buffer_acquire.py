@@ -46,6 +46,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             hot = view.context.released or view.context.loops > 0
             if view.kind == "acquire":
                 message = f"A buffer is acquired from the Python object {view.expression}"
+                if view.context.released:
+                    message += " without the GIL, which Cython lets pass although it may crash"
                 hint = "Acquire it once, before the loop, and pass the memoryview or a pointer on."
             else:
                 name = view.target or "a temporary"

@@ -79,5 +79,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             SEVERITY,
             f"{function.name} touches Python objects{where}, first by {first.expression}"
             f"{', and is reached by ' + ' -> '.join(path) if path else ''}, so it cannot be nogil.",
-            "Give its variables C types and move the Python work to the caller.",
+            "Mark the method or its class @cython.final, or put its work into a cdef method."
+            if all(fact.kind == "Override" for fact in own)
+            else "Give its variables C types and move the Python work to the caller.",
         )

