@@ -18,9 +18,9 @@ iterations apart: out[i], out[i + 1], out[i * n + j], or a stretch of their own 
 hist[data[i]] two iterations may pick the same cell; with acc[0], a global or an attribute all of them do: `+=` then
 loses additions, and a plain `=` leaves what came last. Cython gives each thread its own copy of a C variable that is
 assigned in the loop, and makes one that is only changed by +=, -=, *=, &=, |= or ^= a reduction. It recognises
-nothing else: `s = s + x`, `s = max(s, x)` and `if x > s: s = x` start from an undefined copy on each thread and the
-result is one thread's. Python objects assigned in the loop are shared by all threads, also inside `with gil`, which
-keeps nobody out on a free-threaded build."""
+nothing else: `s = s + x`, `s = max(s, x)` and `if x > s: s = x` are refused (Cython 3.1) or start from an undefined
+copy on each thread and the result is one thread's. Python objects assigned in the loop are shared by all threads,
+also inside `with gil`, which keeps nobody out on a free-threaded build."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 

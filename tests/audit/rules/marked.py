@@ -2,12 +2,15 @@
 
 import re
 
+from Cython import __version__
+
 from audit.facts import Options
 from audit.graph import link
 from audit.rule import Severity
 from audit.rules import RULES
 from audit.tree import analyse
 
+BEFORE_3_3 = tuple(map(int, __version__.split(".")[:2])) < (3, 3)
 HEADER = "# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False\n"
 
 

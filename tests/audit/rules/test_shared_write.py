@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.audit.rules.marked import check
+from tests.audit.rules.marked import BEFORE_3_3, check
 
 PRELUDE = """
 from cython.parallel cimport prange, parallel, threadid
@@ -67,6 +67,8 @@ LOOP = {
 
 @pytest.mark.parametrize("body", LOOP.values(), ids=LOOP)
 def test_a_loop_body(tmp_path, body):
+    if "s = " in body and BEFORE_3_3:
+        pytest.skip("Cython before 3.3 refuses to compile it")
     declared, body = ("    global total\n", body.split("\n", 1)[1].strip()) if "global" in body else ("", body)
     check(
         tmp_path,
