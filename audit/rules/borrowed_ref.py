@@ -19,7 +19,7 @@ free-threaded build another thread can, at any instant, and the pointer then lea
 a PyObject* in a struct that nothing counts, and for PyDict_Next, which lends key and value. Items of a tuple that the
 function itself holds, as an argument or a local variable, are safe: a tuple does not change, and the held tuple keeps
 its items. The strong functions take the reference under the container's lock: PyList_GetItemRef and PyDict_GetItemRef
-(CPython 3.13, in cpython.list and cpython.dict of Cython 3.3), or plain xs[0] and d.get(k), for which Cython does it."""
+(CPython 3.13, in cpython.list and cpython.dict of Cython 3.3), or plain xs[0] and d.get(k), which Cython makes safe."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True
 
