@@ -3,6 +3,7 @@
 FREECFR_NATIVE=1 compiles for this machine's processor (results may then differ in the last bits from other
 machines'); FREECFR_ANNOTATE=1 also writes Cython's annotated pages, below build/.
 """
+
 import os
 import sys
 import sysconfig

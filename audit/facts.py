@@ -341,6 +341,7 @@ class Class:
     bases: tuple[str, ...]
     attributes: tuple[Attribute, ...]
     decorators: tuple[str, ...] = ()
+    extern: bool = False  # declared in `cdef extern from`: its code is elsewhere
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from Cython.Compiler import ExprNodes as _ExprNodes
 from Cython.Compiler import Main as _Main
 from Cython.Compiler import Nodes as _Nodes
 from Cython.Compiler import Options as CythonOptions
-from Cython.Compiler import Pipeline
+from Cython.Compiler import Pipeline, Visitor
+from Cython.Compiler.Optimize import IterationTransform
 from Cython.Compiler.ParseTreeTransforms import GilCheck
 from Cython.Compiler.Scanning import FileSourceDescriptor
 
@@ -442,8 +443,34 @@ def _tree(path: str, kind: str, lines: tuple[str, ...], options: Options) -> tup
         stages = make(context, compilation, result)
     last_stage = max(index for index, stage in enumerate(stages) if isinstance(stage, GilCheck))
     stages = [stage for stage in stages[: last_stage + 1] if type(stage).__name__ not in _NOT_NEEDED]
-    Pipeline.run_pipeline([*stages, keep], source)
+    loops = _Loops()
+    rewriters = [index for index, stage in enumerate(stages) if isinstance(stage, IterationTransform)]
+    before = rewriters[0] if rewriters else len(stages) - 1
+    Pipeline.run_pipeline([*stages[:before], loops, *stages[before:], keep], source)
+    if kept:
+        kept[0].loops_over = loops.found
     return (kept[0] if kept else None), context
+
+
+class _Loops(Visitor.TreeVisitor):
+    """Notes what loops run over before Cython rewrites those over dicts and lists; changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[Any, Any] = {}  # position of a loop -> the expression
+
+    def __call__(self, tree: Any) -> Any:
+        self.visit(tree)
+        return tree
+
+    def visit_Node(self, node: Any) -> None:
+        self.visitchildren(node)
+
+    def visit_ForInStatNode(self, node: Any) -> None:
+        sequence = getattr(getattr(node, "iterator", None), "sequence", None)
+        if sequence is not None:
+            self.found.setdefault(node.pos, sequence)
+        self.visitchildren(node)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -483,15 +510,44 @@ def _call_text(node: Any, depth: int) -> str:
     return f"{name}({_arguments(args, depth)})"
 
 
+_BINDING = {"or": 1, "and": 2, "|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9, "**": 12}
+_COMPARISON, _FACTOR, _UNARY, _POSTFIX = 4, 10, 11, 13
+
+
+def _binds(node: Any) -> int:
+    """How tightly an expression's outermost operator binds."""
+    node = _unwrapped(node)
+    if isinstance(node, ExprNodes.BoolBinopResultNode):
+        return _binds(node.arg)
+    if isinstance(node, ExprNodes.BinopNode | ExprNodes.BoolBinopNode):
+        return _BINDING.get(str(node.operator), _FACTOR)
+    if isinstance(node, ExprNodes.PrimaryCmpNode):
+        return _COMPARISON
+    if isinstance(node, ExprNodes.NotNode):
+        return 3
+    if isinstance(node, ExprNodes.CondExprNode | ExprNodes.LambdaNode):
+        return 0
+    if isinstance(node, ExprNodes.UnopNode | ExprNodes.TypecastNode | ExprNodes.AmpersandNode):
+        return _UNARY
+    return _POSTFIX
+
+
+def _operand(node: Any, depth: int, least: int) -> str:
+    """An operand, in parentheses where its own operator binds less tightly than `least`."""
+    text = _text(node, depth)
+    return f"({text})" if node is not None and _binds(node) < least else text
+
+
 def _binary(node: Any, depth: int) -> str:
-    return f"{_text(node.operand1, depth)} {node.operator} {_text(node.operand2, depth)}"
+    level = _BINDING.get(str(node.operator), _FACTOR)
+    return f"{_operand(node.operand1, depth, level)} {node.operator} {_operand(node.operand2, depth, level + 1)}"
 
 
 def _compare(node: Any, depth: int) -> str:
     operator = str(node.operator).replace("_", " ")
     rest = _compare(node.cascade, depth) if getattr(node, "cascade", None) else ""
-    left = _text(node.operand1, depth) if hasattr(node, "operand1") and node.operand1 is not None else ""
-    return f"{left} {operator} {_text(node.operand2, depth)}{rest}"
+    left = _operand(node.operand1, depth, 5) if hasattr(node, "operand1") and node.operand1 is not None else ""
+    return f"{left} {operator} {_operand(node.operand2, depth, 5)}{rest}"
 
 
 def _conditional(node: Any, depth: int) -> str:
@@ -515,9 +571,9 @@ def _of(name: str) -> Callable[[Any, int], str]:
 
 _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "NameNode": lambda node, depth: str(node.name),
-    "AttributeNode": lambda node, depth: f"{_text(node.obj, depth)}.{node.attribute}",
-    "IndexNode": lambda node, depth: f"{_text(node.base, depth)}[{_text(node.index, depth)}]",
-    "BufferIndexNode": lambda node, depth: f"{_text(node.base, depth)}[{_arguments(node.indices, depth)}]",
+    "AttributeNode": lambda node, depth: f"{_operand(node.obj, depth, _POSTFIX)}.{node.attribute}",
+    "IndexNode": lambda node, depth: f"{_operand(node.base, depth, _POSTFIX)}[{_text(node.index, depth)}]",
+    "BufferIndexNode": lambda node, depth: f"{_operand(node.base, depth, _POSTFIX)}[{_arguments(node.indices, depth)}]",
     "MemoryViewSliceNode": lambda node, depth: (
         f"{_text(node.base, depth)}[{_arguments(getattr(node, 'original_indices', node.indices), depth)}]"
     ),
@@ -557,10 +613,10 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "BoolBinopResultNode": _of("arg"),
     "PrimaryCmpNode": _compare,
     "CascadedCmpNode": _compare,
-    "UnopNode": lambda node, depth: f"{node.operator}{_text(node.operand, depth)}",
-    "NotNode": lambda node, depth: f"not {_text(node.operand, depth)}",
-    "AmpersandNode": lambda node, depth: f"&{_text(node.operand, depth)}",
-    "TypecastNode": lambda node, depth: f"<{node.type}>{_text(node.operand, depth)}",
+    "UnopNode": lambda node, depth: f"{node.operator}{_operand(node.operand, depth, _UNARY)}",
+    "NotNode": lambda node, depth: f"not {_operand(node.operand, depth, 3)}",
+    "AmpersandNode": lambda node, depth: f"&{_operand(node.operand, depth, _UNARY)}",
+    "TypecastNode": lambda node, depth: f"<{node.type}>{_operand(node.operand, depth, _UNARY)}",
     "CondExprNode": _conditional,
     "LambdaNode": lambda node, depth: "lambda",
     "ComprehensionNode": lambda node, depth: "a comprehension",
@@ -571,6 +627,9 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "IteratorNode": _of("sequence"),
     "NextNode": lambda node, depth: f"next of {_text(node.iterator, depth)}",
     "CoercionNode": _of("arg"),
+    "NoneCheckNode": _of("arg"),
+    "ParallelThreadIdNode": lambda node, depth: "threadid()",
+    "SortedListNode": lambda node, depth: f"sorted({_text(node.arg, depth)})",
     "CloneNode": _of("arg"),
     "ProxyNode": _of("arg"),
     "ResultRefNode": _of("expression"),
@@ -594,7 +653,11 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
 def _unwrapped(node: Any) -> Any:
     """Without the coercions and copies that Cython put around an expression."""
     while node is not None:
-        if isinstance(node, ExprNodes.CoercionNode) or type(node).__name__ in ("CloneNode", "ProxyNode"):
+        if isinstance(node, ExprNodes.CoercionNode) or type(node).__name__ in (
+            "CloneNode",
+            "ProxyNode",
+            "NoneCheckNode",
+        ):
             node = node.arg
         elif type(node).__name__ == "ResultRefNode" and node.expression is not None:
             node = node.expression
@@ -658,6 +721,11 @@ _BORROWED = {"PyList_GetItem", "PyList_GET_ITEM", "PyTuple_GetItem", "PyTuple_GE
 _MUTATORS = {"append", "extend", "insert", "pop", "popitem", "popleft", "appendleft", "remove", "clear", "sort",
              "reverse", "update", "setdefault", "add", "discard", "difference_update", "intersection_update",
              "symmetric_difference_update"}  # fmt: skip
+# The C that Cython writes for a method of a list, a dict or a set
+_CHANGES = re.compile(
+    r"Py(?:List|Dict|Set|Object|ByteArray)_"
+    r"(Append|Extend|Insert|Pop|Reverse|Sort|Clear|Add|Discard|Remove|SetDefault|Update)"
+)
 _CONTAINERS = {"DictNode": "dict", "ListNode": "list", "SetNode": "set", "ComprehensionNode": "list",
                "DictComprehensionAppendNode": "dict"}  # fmt: skip
 _CONTAINER_CALLS = {"dict", "list", "set", "bytearray", "defaultdict", "OrderedDict", "Counter", "deque", "ChainMap",
@@ -1115,6 +1183,7 @@ class _ModuleReader:
         return Class(
             ".".join([*self.names, str(entry.name)]), where, self.type_name(type_), kind, tuple(bases),
             tuple(sorted(attributes, key=lambda found: found.where)), decorators,
+            bool(getattr(entry, "in_cinclude", False)),
         )  # fmt: skip
 
     def attribute(self, member: Any) -> Attribute:
@@ -1340,6 +1409,9 @@ class _ModuleReader:
         self.refuse(node)
         for name in first:
             self.visit_all(getattr(node, name, None))
+        sequence = getattr(self.tree, "loops_over", {}).get(node.pos)
+        if sequence is not None:
+            self.iterate(node, sequence)
         before = list(self.guards)
         self.loops += 1
         self.children(node, *first, "else_clause")
@@ -1351,12 +1423,12 @@ class _ModuleReader:
         self.loop(node)
 
     def on_ForFromStatNode(self, node: Any) -> None:
-        self.target(node.target, "")
+        self.target(node.target, f"range({_text(_unwrapped(node.bound1))}, {_text(_unwrapped(node.bound2))})")
         self.loop(node, "bound1", "bound2", "step")
 
     def on__ForInStatNode(self, node: Any) -> None:
-        self.iterate(node)
-        self.target(node.target, "")
+        sequence = getattr(getattr(node, "iterator", None), "sequence", None)
+        self.target(node.target, _text(_unwrapped(sequence)) if _is_range(sequence) else "")
         self.loop(node, "iterator")
 
     def on_ParallelRangeNode(self, node: Any) -> None:
@@ -1745,6 +1817,8 @@ class _ModuleReader:
                 str(function_type.return_type), tuple(_text(arg) for arg in node.args),
             )  # fmt: skip
             self.add(self.function.calls, call)
+        if (match := _CHANGES.search(name)) is not None and node.args:
+            self.mutated(node.args[0], match.group(1).lower())
         self.visit_all(node.args)
 
     def python_call(self, node: Any) -> None:
@@ -1831,6 +1905,9 @@ class _ModuleReader:
         """Calls of C that mean something to threads: locks, atomics, free, borrowed references."""
         cname = call.cname or call.name.rpartition(".")[2]
         function = node.function
+        if call.kind == "builtin" and isinstance(function, ExprNodes.AttributeNode):
+            if str(function.attribute) in _MUTATORS:
+                self.mutated(function.obj, str(function.attribute))
         if cname in _LOCK_CALLS and args:
             kind, locks = _LOCK_CALLS[cname]
             self.lock(node, kind, _text(_unwrapped(args[0])).lstrip("&"), locks)
@@ -1892,13 +1969,13 @@ class _ModuleReader:
             self.add(self.function.borrows, Borrow(self.at(node), self.context_here(), "use", "", name, _text(node)))
         self.children(node)
 
-    def iterate(self, node: Any) -> None:
+    def iterate(self, node: Any, sequence: Any) -> None:
         """A for loop over a Python container."""
-        sequence = getattr(getattr(node, "iterator", None), "sequence", None)
-        if sequence is None:
-            return
         sequence = _unwrapped(sequence)
-        if isinstance(sequence, ExprNodes.SimpleCallNode | ExprNodes.PyMethodCallNode):
+        if isinstance(sequence, ExprNodes.CachedBuiltinMethodCallNode):
+            if str(sequence.method_name) in ("items", "keys", "values"):
+                sequence = _unwrapped(sequence.obj)
+        elif isinstance(sequence, ExprNodes.SimpleCallNode | ExprNodes.PyMethodCallNode):
             function = _unwrapped(sequence.function)
             if isinstance(function, ExprNodes.AttributeNode) and function.attribute in ("items", "keys", "values"):
                 sequence = _unwrapped(function.obj)
@@ -1973,6 +2050,12 @@ def _is_atomic(type_: Any) -> bool:
         return False
     name = str(type_)
     return name.startswith(("atomic[", "atomic_", "std::atomic")) or "atomic_int_type" in name
+
+
+def _is_range(sequence: Any) -> bool:
+    """Whether what a loop runs over is a call of range or prange."""
+    function = getattr(_unwrapped(sequence), "function", None)
+    return isinstance(function, ExprNodes.NameNode) and function.name in ("range", "xrange")
 
 
 def _is_shape(node: Any) -> bool:

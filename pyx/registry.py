@@ -1,4 +1,5 @@
 """The games by name: one line each."""
+
 import difflib
 
 from pyx.kuhn import Kuhn
