@@ -11,7 +11,7 @@ SOAK_SECONDS ?= 180
 train: env
 	$(BIN)/freecfr train configs/leduc.toml
 
-test: env
+test: env audit
 	$(BIN)/python -m pytest -m "$(TESTS)" --benchmark-disable
 
 # The figures of docs/performance.md, and one benchmark per kernel
@@ -24,7 +24,7 @@ bench: env
 	$(BIN)/freecfr bench learning
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only
 
-# What keeps pyx/ from running on many threads
+# What keeps pyx/ from running on many threads: nothing, or it fails
 audit: env
 	$(BIN)/nogil-audit pyx
 

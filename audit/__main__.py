@@ -84,6 +84,7 @@ def _parser() -> _Parser:
     add("--write-baseline", metavar="FILE", help="accept today's findings: write them to FILE, and end with status 0")
     add("--explain", metavar="RULE", help="say what a rule means, with an example; `all` lists the rules")
     add("--statistics", action="store_true", help="count findings by rule and by file, and functions by verdict")
+    add("--notes", action="store_true", help="text: show notes as findings are, not one line a rule and file")
     add(
         "--include-path", metavar="DIR", action="append", default=[], help="search .pxd and .pxi there; may be repeated"
     )
@@ -110,7 +111,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The settings file's and the command line's together. Raises BadInput for what cannot be used."""
-    from audit import catalogue, directives, settings
+    from audit import catalogue, settings, tree
 
     known = list(catalogue.rules())
     file = settings.find(arguments.paths)
@@ -118,7 +119,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     parsed: dict[str, object] = {}
     for name, value in settings.assignments(arguments.directives, "-X").items():
         try:
-            parsed |= directives.parse(name, value)
+            parsed |= tree.directive(name, value)
         except BadInput as error:
             raise BadInput(f"-X {name}={value}: {error}") from None
     for folder in arguments.include_path:
@@ -203,7 +204,7 @@ def _rendered(report: Audit, arguments: argparse.Namespace) -> str:
     from audit.output import text
 
     color = arguments.output is None and _wants_color(arguments.color) or arguments.color == "always"
-    return text.render(report, color, arguments.statistics)
+    return text.render(report, color, arguments.statistics, arguments.notes)
 
 
 def run(arguments: argparse.Namespace) -> int:

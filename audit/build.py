@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from audit import directives
+from audit import tree
 from audit.errors import BadInput
 from audit.facts import Options
 from audit.settings import Settings
@@ -96,7 +96,7 @@ class Build:
         part = _Part(**more)
         for name, value, where in values:
             try:
-                parsed = directives.parse(name, value)
+                parsed = tree.directive(name, value)
             except BadInput as error:
                 self.unread.add(f"{source}{where}: {error}")
                 continue

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit import directives
+from audit import tree
 from audit.errors import BadInput, near
 
 TABLE = "nogil-audit"
@@ -78,7 +78,7 @@ def read(file: Path, known: Sequence[str]) -> Settings:
     parsed: dict[str, Any] = {}
     for name, value in values.items():
         try:
-            parsed |= directives.parse(name, value)
+            parsed |= tree.directive(name, value)
         except BadInput as error:
             raise BadInput(f"{where}: {error}") from None
     baseline = table.get("baseline", "")

@@ -57,6 +57,45 @@ class Sources:
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
+# What opens a block that a suppression may stand for.
+_OPENS = re.compile(r"\s*(async\s+def|def|cdef|cpdef|class)\b.*:\s*$", re.DOTALL)
+
+
+def _statements(lines: tuple[str, ...], line: int) -> Iterator[tuple[int, str]]:
+    """(last line, text) of each statement from a line on, without comments and what its strings say."""
+
+    def emptied(match: re.Match[str]) -> str:
+        return "" if match["comment"] else re.sub(r"[^\n]", "_", match[0]).replace("\n", "\\\n")
+
+    statement = ""
+    for number, row in enumerate(_LEXICAL.sub(emptied, "\n".join(lines)).split("\n"), 1):
+        if number < line or not (statement or row.strip()):
+            continue
+        row = row.rstrip()
+        statement += row.removesuffix("\\") + " "
+        is_open = sum(map(statement.count, "([{")) > sum(map(statement.count, ")]}"))
+        if not is_open and not row.endswith("\\"):
+            yield number, statement.expandtabs()
+            statement = ""
+
+
+def block(lines: tuple[str, ...], line: int) -> range | None:
+    """The lines of the class or function whose header, or first decorator, is at a line; None where there is none."""
+    header, last = None, line
+    for end, statement in _statements(lines, line):
+        indentation = len(statement) - len(statement.lstrip())
+        if header is None:
+            if statement.lstrip().startswith("@"):
+                continue
+            if not _OPENS.match(statement):
+                return None
+            header = indentation
+        elif indentation <= header:
+            break
+        last = end
+    return None if header is None else range(line, last + 1)
+
+
 def comments(lines: tuple[str, ...]) -> Iterator[Comment]:
     """The comments of a source, none that stands in a string."""
     text = "\n".join(lines)

@@ -1,7 +1,8 @@
 """`# nogil-audit: ignore[RULE] reason`: findings that somebody looked at and means to keep.
 
 It stands on the finding's line, or in a comment above it with nothing but comments between. In the comments that open
-a file it also covers line 1, where what concerns the whole file is reported.
+a file it also covers line 1, where what concerns the whole file is reported. `ignore-within[RULE] reason`, at the line
+that opens a class or function, covers all of that: where one thread owns an object, that is said once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from audit.errors import near
 from audit.rule import Finding, Severity
-from audit.sources import Sources, comments
+from audit.sources import Sources, block, comments
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ RULES = {
         ),
         Hygiene(
             "suppress-unknown",
-            "A suppression names no rule that exists",
+            "A suppression cannot be understood",
             "A misspelt rule silences nothing, and a suppression without a rule would silence "
             "what nobody has seen yet.",
             _GOOD.replace("module-state", "modul-state"),
@@ -66,7 +67,7 @@ RULES = {
 }
 
 _MARK = re.compile(r"#\s*nogil-audit\s*:\s*(?P<rest>.*)")
-_IGNORE = re.compile(r"ignore\s*\[(?P<rules>[^\]]*)\]\s*(?P<reason>.*)")
+_IGNORE = re.compile(r"ignore(?P<within>-within)?\s*\[(?P<rules>[^\]]*)\]\s*(?P<reason>.*)")
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Suppression:
     rules: tuple[str, ...]
     reason: str
     covers: frozenset[int]  # lines
-    understood: bool = True
+    fault: str = ""  # why it cannot be understood
 
 
 def find(path: str, lines: tuple[str, ...]) -> list[Suppression]:
@@ -103,12 +104,18 @@ def find(path: str, lines: tuple[str, ...]) -> list[Suppression]:
             if comment.line < first_code:
                 covers.add(1)
         match = _IGNORE.match(mark["rest"])
+        fault = ""
+        if match and match["within"]:
+            within = block(lines, max(covers))
+            covers.update(within or ())
+            if within is None:
+                fault = "This suppression is for all of a class or function, and none starts here."
         rules = tuple(rule.strip() for rule in match["rules"].split(",") if rule.strip()) if match else ()
         reason = match["reason"].strip(" \t:;,.-–—#") if match else ""
+        if not rules:
+            fault = "This suppression names no rule."
         found.append(
-            Suppression(
-                path, comment.line, comment.column + mark.start(), rules, reason, frozenset(covers), bool(rules)
-            )
+            Suppression(path, comment.line, comment.column + mark.start(), rules, reason, frozenset(covers), fault)
         )
     return found
 
@@ -154,11 +161,11 @@ def _about(
         )
 
     for suppression in suppressions:
-        if not suppression.understood:
+        if suppression.fault:
             yield finding(
                 suppression,
                 "suppress-unknown",
-                "This suppression names no rule.",
+                suppression.fault,
                 "Write `# nogil-audit: ignore[RULE] reason`.",
             )
             continue

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from Cython.Compiler.Optimize import IterationTransform
 from Cython.Compiler.ParseTreeTransforms import GilCheck
 from Cython.Compiler.Scanning import FileSourceDescriptor
 
+from audit.errors import BadInput, near
 from audit.facts import (
     Access,
     Analysed,
@@ -74,6 +76,37 @@ ExprNodes: Any = _ExprNodes
 Main: Any = _Main
 Nodes: Any = _Nodes
 _CythonContext: Any = _Main.Context
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Directives
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def directives() -> list[str]:
+    """Names of the compiler directives that Cython knows, sorted."""
+    return sorted(CythonOptions.get_directive_defaults())
+
+
+def directive(name: str, value: Any) -> dict[str, Any]:
+    """A directive as Cython takes it; several where the name is a group such as `warn.all`.
+
+    Raises BadInput for a name that Cython does not know and for a value that it does not take.
+    """
+    name = name.strip()
+    if name not in directives() and not name.endswith(".all"):
+        raise BadInput(
+            f"Cython has no directive {name!r}: {near(name, directives())}see its documentation for their names."
+        )
+    try:
+        parsed = CythonOptions.parse_directive_list(f"{name}={str(value).strip()}", relaxed_bool=True)
+    except (ValueError, AssertionError) as error:
+        raise BadInput(
+            f"{name}={value} cannot be used: {' '.join(str(error).split()) or 'it is none for a whole module'}."
+        ) from None
+    if None in parsed.values():
+        raise BadInput(f"{name} cannot be given for a whole module; write it where it applies.")
+    return parsed
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Running Cython
@@ -340,10 +373,14 @@ def analyse(path: str, options: Options) -> Analysed:
     except RecursionError:
         return Analysed(None, [Error(path, 1, 1, "parse-error", "It is nested too deeply for Cython.")])
     except Exception as error:  # noqa: BLE001  Cython's front end may fail in any way on odd input; that is a result
-        reason = " ".join(str(error).split())[:300]
-        return Analysed(
-            None, [Error(path, 1, 1, "parse-error", f"Cython fails on it: {type(error).__name__}: {reason}")]
-        )
+        return Analysed(None, [Error(path, 1, 1, "parse-error", f"Cython fails on it: {_told(error)}")])
+
+
+def _told(error: Exception) -> str:
+    """An exception in one line, with the place it rose at."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
 
 
 def _analyse(path: str, data: bytes, options: Options) -> Analysed:
@@ -372,8 +409,14 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
             errors = [Error(path, 1, 1, "parse-error", "Cython stops on it without saying why.")]
         return Analysed(None, errors)
     refusals = {(where, line): message for where, line, _, message in said if _REFUSALS.search(message)}
-    module = _ModuleReader(path, kind, lines, tree, context, options, refusals).read()
-    return Analysed(module, [])
+    try:
+        return Analysed(_ModuleReader(path, kind, lines, tree, context, options, refusals).read(), [])
+    except RecursionError:
+        raise
+    except Exception as error:  # noqa: BLE001  one file that cannot be read does not take the others' findings away
+        return Analysed(
+            None, [Error(path, 1, 1, "parse-error", f"The checker fails on it, a fault of its own: {_told(error)}")]
+        )
 
 
 def _decode(data: bytes) -> tuple[str, tuple[int, int, str] | None]:
@@ -796,6 +839,8 @@ class _ModuleReader:
         self.visit(self.tree.body)
         if self.kind == "pxd":
             self.toplevel.operations.clear()
+        else:
+            self.read_pxd_functions()
         module.toplevel = self.toplevel
         module.functions = sorted(self.merged.values(), key=lambda function: (function.where, function.name))
         self.read_variables()
@@ -821,6 +866,14 @@ class _ModuleReader:
             return
         if undecodable is None:
             self.module.pxd_directives = _written(beside, _comments(beside, tuple(text.split("\n"))))
+
+    def read_pxd_functions(self) -> None:
+        """The functions that the module's own .pxd defines; Cython keeps them apart until it writes C."""
+        code, scope = self.context.pxds.get(str(self.scope.qualified_name), (None, None))
+        if code is not None:
+            saved, self.directives = self.directives, dict(scope.directives or {})
+            self.visit(code)
+            self.directives = saved
 
     def read_variables(self) -> None:
         """Module-level names that are neither functions nor classes."""
@@ -1041,7 +1094,7 @@ class _ModuleReader:
 
     def start(self, node: Any, name: str, kind: str) -> Function:
         """A new function, or the one that another specialisation of it has begun."""
-        dotted = ".".join([*self.names, name])
+        dotted = ".".join([*self.names, name]).removesuffix(".__get__")
         where = self.where(node.pos)
         definition, decorators = self.definition(where)
         key = (where, dotted)
@@ -1168,6 +1221,15 @@ class _ModuleReader:
         self.names, self.owner = [*self.names, str(node.class_name)], type_
         self.visit(node.body)
         self.names, self.owner = saved
+
+    def on_PropertyNode(self, node: Any) -> None:
+        """A property somebody wrote; what Cython makes of a readonly or public attribute is in the class's facts."""
+        scope = getattr(self.owner, "scope", None)
+        if scope is not None and any(str(member.name) == str(node.name) for member in scope.var_entries):
+            return
+        saved, self.names = self.names, [*self.names, str(node.name)]
+        self.visit(node.body)
+        self.names = saved
 
     def class_of(self, entry: Any, type_: Any, kind: str, where: Where) -> Class:
         bases, base = [], getattr(type_, "base_type", None)

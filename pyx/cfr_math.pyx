@@ -17,6 +17,7 @@ def match_regrets(const double[::1] advantages, fallback="best"):
     return strategy, bool(fell)
 
 
+# nogil-audit: ignore[py-op] it reads a caller's tuples, for the functions that check these kernels
 cdef int _places(places, Output* out) except -1:
     cdef int k
     if not 0 < len(places) <= MAX_LEGAL:

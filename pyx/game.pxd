@@ -52,4 +52,4 @@ cdef class State:
     cdef list actions                    # history: actions and chance outcomes since the start
     cdef list sights                     # per player: the non-zero sights since the start
     cdef object dealer                   # what answers at chance nodes; None: they appear
-    cdef int _player(self)
+    cdef int _player(self) noexcept nogil

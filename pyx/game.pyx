@@ -166,7 +166,7 @@ cdef class State:
     def __dealloc__(self):
         free(self.data)
 
-    cdef int _player(self):
+    cdef int _player(self) noexcept nogil:
         return self.game.player(self.data)
 
     def _legal(self):
@@ -269,7 +269,7 @@ cdef class State:
         """The texts of history(), replayed from its beginning."""
         cdef State replay = self.beginning()
         texts = []
-        for action in self.actions:
+        for action in self.history():
             texts.append(replay.action_to_string(action))
             replay._take(action)
         return texts

@@ -92,6 +92,7 @@ def strategy_loss(outputs, const uint16_t[:, ::1] slots, const float[:, ::1] tar
 ctypedef double (*Row)(const void*, bint, const uint16_t*, const float*, int, float, void*) noexcept nogil
 
 
+# nogil-audit: ignore[py-op] it checks and opens a caller's arrays; its loop over them is without the GIL
 cdef double _loss(Row row, outputs, const uint16_t[:, ::1] slots, const float[:, ::1] targets,
                   const float[::1] weights, gradient) except? -1.0:
     cdef Py_ssize_t n = slots.shape[0], i

@@ -62,11 +62,12 @@ UNREAD_KEYS = ("id", "note", "legal", "legal_after", "transitions", "terminal", 
 # ---- what follows from a game's parameters
 
 
-cdef int copies_of(LostCities game, int kind) noexcept:
+cdef int copies_of(LostCities game, int kind) noexcept nogil:
     """How many cards of a kind the game has."""
     return 1 if kind % (game.ranks + 1) else game.wagers
 
 
+# nogil-audit: ignore[py-op] once a game, in its __cinit__
 cdef set_cards(LostCities game):
     cdef int kind, copies, cards, total = game.colours * (game.ranks + game.wagers)
     if 2 * game.hand_size >= total:
@@ -94,6 +95,7 @@ cdef set_cards(LostCities game):
                 game.hands_from[kind][cards] += game.hands_from[kind + 1][cards - copies]
 
 
+# nogil-audit: ignore[py-op] once a game, in its __cinit__
 cdef set_sizes(LostCities game):
     cdef int distinct = game.colours * (game.ranks + (1 if game.wagers else 0))
     cdef int highest = game.ranks * (game.ranks + 3) // 2 - game.cost
@@ -114,6 +116,7 @@ cdef set_sizes(LostCities game):
     game.payoff_scale = max(1.0, game.colours * game.cost / 2)
 
 
+# nogil-audit: ignore[py-op] once a game, in its __cinit__
 cdef set_features(LostCities game):
     cdef int width = game.ranks + game.wagers
     cdef int wagers
@@ -695,7 +698,7 @@ cdef class LostCitiesState(State):
         replay = LostCitiesState.__new__(LostCitiesState, self.game)
         memcpy(replay.data, <const char*>self.origin, sizeof(Position))
         texts = []
-        for action in self.actions:
+        for action in self.history():
             texts.append(replay.action_to_string(action))
             replay._take(action)
         return texts
@@ -723,7 +726,7 @@ cdef class LostCitiesState(State):
         position = {
             "player_to_act": table.to_act,
             "phase": PHASES[table.phase],
-            "hands": [self._held(table.hand[player], game) for player in range(2)],
+            "hands": [self._held(player) for player in range(2)],
             "boards": [{COLOUR_LETTERS[colour]: column for colour in range(game.colours)
                         if (column := self._column(player, colour))} for player in range(2)],
             "piles": {COLOUR_LETTERS[colour]: [game.card(colour * (game.ranks + 1) + table.pile[colour][i])
@@ -736,15 +739,18 @@ cdef class LostCitiesState(State):
             "deck_left": table.deck_left,
             "terminal": table.phase == OVER,
         }
-        known = [self._held(table.known[player], game) for player in range(2)]
+        known = [self._held(player, known=True) for player in range(2)]
         if known[0] or known[1]:
             position["known"] = known
         return position
 
-    cdef list _held(self, const uint8_t* copies, LostCities game):
+    def _held(self, int player, bint known=False):
+        cdef LostCities game = self.game
+        cdef const Position* table = <const Position*>self.data
+        cdef const uint8_t* copies = &table.known[player][0] if known else &table.hand[player][0]
         return [game.card(kind) for kind in range(game.kinds) for _ in range(copies[kind])]
 
-    cdef list _column(self, int player, int colour):
+    def _column(self, int player, int colour):
         cdef LostCities game = self.game
         cdef const Position* table = <const Position*>self.data
         cdef int first = colour * (game.ranks + 1)
@@ -752,7 +758,7 @@ cdef class LostCitiesState(State):
                 + [game.card(first + rank) for rank in range(1, game.ranks + 1)
                    if table.column[player][colour] >> rank & 1])
 
-    cdef _seen_position(self, int player):
+    def _seen_position(self, int player):
         """All that `player` sees of a position with its hands dealt, a canonical text: nothing hidden is in it."""
         cdef LostCities game = self.game
         seen = self.position()
@@ -764,6 +770,7 @@ cdef class LostCitiesState(State):
                           sort_keys=True, separators=(",", ":"))
 
 
+# nogil-audit: ignore[py-op] it lays out what a position written in Python says
 cdef lay_hand(LostCities game, Position* table, int player, kinds, known):
     cdef int kind
     cdef bint drawing = table.phase == DRAW and table.to_act == player
@@ -780,6 +787,7 @@ cdef lay_hand(LostCities game, Position* table, int player, kinds, known):
         table.known_ranks[player][game.colour_of[kind]] |= 1 << game.rank_of[kind]
 
 
+# nogil-audit: ignore[py-op] it lays out what a position written in Python says
 cdef lay_bar(LostCities game, Position* table, letter):
     if letter is None:
         return
@@ -790,6 +798,7 @@ cdef lay_bar(LostCities game, Position* table, letter):
     table.barred = colour + 1
 
 
+# nogil-audit: ignore[py-op] it lays out what a position written in Python says
 cdef lay_column(LostCities game, Position* table, int player, int colour, kinds):
     cdef int kind
     for kind in kinds:

@@ -58,7 +58,6 @@ cdef class MatchBlock:
     cdef uint8_t* rows_of[4]
     cdef int32_t* waiting_of[4]             # per group: the lane of each row
     cdef int32_t n_waiting[4]
-    cdef int group_of(self, group) except -1
     cdef void run(self) noexcept nogil
     cdef void run_lane(self, int32_t index) noexcept nogil
     cdef void begin(self, Lane* lane) noexcept nogil

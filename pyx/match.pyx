@@ -48,7 +48,8 @@ cdef class Answered:
         self.mode, self.fallback = mode, fallback
 
 
-cdef int rule_of(policy) except -1:
+def rule_of(policy):
+    """How a policy's outputs become a strategy."""
     if isinstance(policy, Bot) or policy.mode == "advantage" and policy.fallback == "best":
         return MATCH_BEST
     return SOFTMAX if policy.mode == "strategy" else MATCH_UNIFORM
@@ -144,19 +145,19 @@ cdef class MatchBlock:
 
     def rows(self, group):
         """The packed rows of a waiting group: uint8 (waiting, row_bytes), valid until advance()."""
-        cdef int i = self.group_of(group)
+        cdef int i = self._group_of(group)
         return self.arrays[i][:self.n_waiting[i]]
 
     def answer(self, group, const float[:, ::1] outputs):
         """The network's outputs for rows(group): float32 (waiting, n_actions)."""
-        cdef int i = self.group_of(group)
+        cdef int i = self._group_of(group)
         if outputs.shape[0] != self.n_waiting[i] or outputs.shape[1] != self.game.n_actions:
             raise ValueError(f"an answer of {outputs.shape[0]} x {outputs.shape[1]} outputs for "
                              f"{self.n_waiting[i]} rows; {self.game.name} has {self.game.n_actions} outputs a row")
         with nogil:
             self.take(i, &outputs[0, 0], outputs.shape[1])
 
-    cdef int group_of(self, group) except -1:
+    def _group_of(self, group):
         if group not in self.groups():
             raise ValueError(f"no row of group {group!r} waits; of these do: {self.groups()}")
         return 2 * group[0] + group[1]

@@ -19,6 +19,7 @@ cdef class TraversalStats:
             bucket += 1
         self.counters.batch_sizes[bucket] += 1
 
+    # nogil-audit: ignore-within[shared-attr-c] one thread merges blocks that have ended
     def merge(self, TraversalStats other):
         """Add another block's counters to these."""
         cdef int64_t* mine = <int64_t*>&self.counters

@@ -54,6 +54,7 @@ cdef class Records:
         self.layout = layout
         self.array = np.empty((0, layout.record_bytes), np.uint8)
 
+    # nogil-audit: ignore-within[py-op, shared-attr] a block is one thread's; add() never allocates
     cdef int reserve(self, int64_t more) except -1:
         """Room for `more` samples, so that add() never allocates. What is never written costs no memory, copies do."""
         cdef uint8_t[:, ::1] view
@@ -181,6 +182,7 @@ cdef class TraversalBlock:
         with nogil:
             self.take(player, &outputs[0, 0], outputs.shape[1])
 
+    # nogil-audit: ignore-within[shared-attr-c] one thread runs a block
     def _reserve(self, int64_t n):
         self.strategies.reserve(n)
         self.advantages.reserve(n)

@@ -61,6 +61,7 @@ def _free_edges(size):
     return edges
 
 
+# nogil-audit: ignore-within[shared-attr] the constructor of a GameTree makes it, uses it and drops it
 cdef class Builder:
     """One depth-first walk over a game.
 

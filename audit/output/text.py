@@ -23,9 +23,12 @@ _STYLES = {
 _STEPS = 10
 
 
-def render(audit: Audit, color: bool = False, statistics: bool = False) -> str:
-    """The whole report, ending in a newline; errors alone where there was nothing else to read."""
-    printer = _Printer(audit, color)
+def render(audit: Audit, color: bool = False, statistics: bool = False, notes: bool = False) -> str:
+    """The whole report, ending in a newline; errors alone where there was nothing else to read.
+
+    Notes are one line a rule and file, unless they are asked for.
+    """
+    printer = _Printer(audit, color, notes)
     parts = [*printer.findings(), *printer.order(), *printer.build()]
     if statistics:
         parts += printer.statistics()
@@ -42,9 +45,10 @@ def _plain(text: str) -> str:
 
 
 class _Printer:
-    def __init__(self, audit: Audit, color: bool) -> None:
+    def __init__(self, audit: Audit, color: bool, notes: bool) -> None:
         self.audit = audit
         self.color = color
+        self.notes = notes
 
     def paint(self, text: str, *styles: str) -> str:
         return paint(text, *styles) if self.color else text
@@ -56,8 +60,17 @@ class _Printer:
             by_path.setdefault(entry.path, []).append(entry)
         for path, found in by_path.items():
             yield self.paint(_plain(path), "bold")
+            notes: dict[str, list[int]] = {}
             for entry in found:
-                yield from self._error(entry) if isinstance(entry, Error) else self._finding(entry)
+                if isinstance(entry, Error):
+                    yield from self._error(entry)
+                elif entry.severity is Severity.NOTE and not self.notes:
+                    notes.setdefault(entry.rule, []).append(entry.line)
+                else:
+                    yield from self._finding(entry)
+            for rule, lines in sorted(notes.items()):
+                where = _some(dict.fromkeys(map(str, lines)), 12)
+                yield f"  {self.paint(str(Severity.NOTE), *_STYLES[Severity.NOTE])}  {rule}  at {where}"
             yield ""
 
     def _finding(self, finding: Finding) -> Iterator[str]:
@@ -96,7 +109,7 @@ class _Printer:
             yield f"  {counts.plural(len(order.today), 'function')} can be marked nogil today:"
             yield from self._steps(f"{step.name} ({_plain(step.path)}:{step.line})" for step in order.today)
         if order.later:
-            yield f"  {counts.plural(len(order.later), 'function')} after the blockers in others are gone:"
+            yield f"  {counts.plural(len(order.later), 'function')} once blockers are gone:"
             yield from self._steps(
                 f"{step.name} ({_plain(step.path)}:{step.line})"
                 + (f" after {_some(step.after)}" if tuple(step.after) != (step.name,) else " after its own blockers")

@@ -15,7 +15,8 @@ WHY = """\
 A memoryview shares one acquisition count with all its slices. Giving a slice a name adds one to it and takes one off
 when the name gets another value: an atomic write to one place of memory that all threads then fight over, and the last
 one takes the GIL. Passing an element or a slice straight on as an argument is not counted (Cython 3.3). Making a
-memoryview from a Python object asks the object for its buffer, which needs the GIL."""
+memoryview from a Python object asks the object for its buffer, which needs the GIL. Where the GIL is held anyway both
+are a note."""
 BAD = """\
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 
@@ -43,12 +44,15 @@ cdef double rows(double[:, ::1] m) noexcept nogil:
 def check(module: Module, project: Project) -> Iterator[Finding]:
     for function in module.functions:
         for view in function.views:
-            hot = view.context.released or view.context.loops > 0
             if view.kind == "acquire":
                 message = f"A buffer is acquired from the Python object {view.expression}"
                 if view.context.released:
                     message += " without the GIL, which Cython lets pass although it may crash"
-                hint = "Acquire it once, before the loop, and pass the memoryview or a pointer on."
+                hint = (
+                    "Acquire it once, before the loop, and pass the memoryview or a pointer on."
+                    if view.context.loops or view.context.released
+                    else "Once a call is right; keep it out of loops and of functions that loops call."
+                )
             else:
                 name = view.target or "a temporary"
                 message = f"{view.expression} is given to {name}, which changes the acquisition count all slices share"
@@ -59,7 +63,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 view.where.column,
                 ID,
                 function.name,
-                SEVERITY if hot else Severity.NOTE,
+                SEVERITY if view.context.released else Severity.NOTE,
                 f"{message}{', in a loop' if view.context.loops else ''}.",
                 hint,
             )

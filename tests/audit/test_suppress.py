@@ -43,6 +43,45 @@ def test_what_concerns_the_whole_file():
     assert settle("x = 1\n" + text, (1, "no-ft-directive"))[0] == [(1, "no-ft-directive"), (3, "suppress-unused")]
 
 
+WITHIN = '''\
+cdef class A:  # nogil-audit: ignore-within[exc-check] one thread has it
+    cdef int f(self,
+  int x) noexcept:
+        s = """
+no code
+"""
+        # nogil-audit: ignore-within[gil-block] at the end only
+        @final
+        def g(
+    ):
+            y
+
+    z
+w
+'''
+
+
+def test_within_a_class_or_a_function():
+    for line in range(1, 14):
+        assert settle(WITHIN, (line, "exc-check"))[1] == ["one thread has it"], line
+    assert settle(WITHIN, (14, "exc-check"))[1] == []
+    for line in (7, 8, 9, 10, 11):
+        assert settle(WITHIN, (line, "gil-block"))[1] == ["at the end only"], line
+    for line in (6, 13, 14):
+        assert settle(WITHIN, (line, "gil-block"))[1] == [], line
+
+
+@pytest.mark.parametrize("line", ["x = 1", "if x:", "cdef int x", "", "define(x)[1:"])
+def test_within_nothing(line):
+    text = f"# nogil-audit: ignore-within[exc-check] why\n{line}\n    f()"
+    assert settle(text, (3, "exc-check"))[0] == [(1, "suppress-unknown"), (3, "exc-check")]
+
+
+def test_within_is_unused_like_any_other():
+    text = "def f():  # nogil-audit: ignore-within[exc-check] why\n    x\ny"
+    assert settle(text, (3, "exc-check"))[0] == [(1, "suppress-unused"), (3, "exc-check")]
+
+
 @pytest.mark.parametrize("reason", ["", " ", " :", " -- "])
 def test_without_a_reason(reason):
     assert settle(f"f()  # nogil-audit: ignore[exc-check]{reason}", (1, "exc-check")) == (

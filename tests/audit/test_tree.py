@@ -289,3 +289,44 @@ def test_directives_and_who_said_them(tmp_path):
     assert found.said_by == {"language_level": "the file", "boundscheck": "the file", "cdivision": "setup.py"}
     assert [comment.read for comment in found.comments] == [True, False]
     assert found.pxd_directives["boundscheck"][0] is True
+
+
+def test_functions_that_the_pxd_defines(tmp_path):
+    (tmp_path / "m.pxd").write_text(
+        "cdef inline int twice(int x) noexcept nogil:\n    return 2 * x\n\n"
+        "cdef inline list boxed(int x):\n    return [x]\n\ncdef int declared(int x)\n"
+    )
+    found = module(tmp_path, HEAD + "cdef int declared(int x):\n    return twice(x)\n")
+    assert [(one.name, os.path.basename(one.where.path), one.where.line) for one in found.functions] == [
+        ("twice", "m.pxd", 1),
+        ("boxed", "m.pxd", 4),
+        ("declared", "m.pyx", 2),
+    ]
+    assert function(found, "twice").nogil and not function(found, "twice").operations
+    assert function(found, "boxed").operations
+
+
+def test_properties_have_names_of_their_own(tmp_path):
+    source = """
+cdef class A:
+    cdef readonly int kept
+    cdef public list shown
+    cdef int z
+    @property
+    def half(self):
+        return self.z
+    @half.setter
+    def half(self, int v):
+        self.z = v
+    property old:
+        def __get__(self):
+            return self.z
+"""
+    found = module(tmp_path, HEAD + source)
+    assert [one.name for one in found.functions] == ["A.half", "A.half.__set__", "A.old"]
+
+
+def test_a_fault_of_the_checker_is_told_apart_from_cythons(tmp_path, monkeypatch):
+    monkeypatch.setattr("audit.tree._ModuleReader.read_variables", lambda self: 1 / 0)
+    (error,) = read(tmp_path, HEAD).errors
+    assert "a fault of its own: ZeroDivisionError" in error.reason and "test_tree.py" in error.reason
