@@ -1,6 +1,7 @@
 """The checker on our own modules: nothing found, and no function of the hot path is anything but free of the GIL."""
 
 import contextlib
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,11 @@ def test_every_nogil_function_is_free_of_the_gil(report):
 
 def test_what_could_be_nogil_is(report):
     assert [v.name for v in report.functions if v.could_be_nogil and not v.declared_nogil] == []
+
+
+def test_documents_are_up_to_date(report):
+    spec = importlib.util.spec_from_file_location("audit_docs", ROOT / "scripts/audit_docs.py")
+    audit_docs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(audit_docs)
+    for path, text in audit_docs.documents(report).items():
+        assert path.read_text() == text, f"run scripts/audit_docs.py: {path.name} is not what it generates"
