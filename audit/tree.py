@@ -2072,7 +2072,7 @@ def _check(type_: Any) -> tuple[Check, str]:
     value = type_.exception_value
     if value is None:
         return (Check.ALWAYS, "") if type_.exception_check else (Check.NONE, "")
-    text = str(getattr(value, "python_value", value))
+    text = re.sub(r"^\(([^()]*)\)$", r"\1", str(getattr(value, "python_value", value)))  # C has (-1.0)
     return (Check.SENTINEL if type_.exception_check else Check.VALUE), text
 
 

@@ -50,8 +50,15 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             SEVERITY,
             f"{_subject(function)} has neither noexcept nor a value that means failure, so each call from code without "
             f"the GIL takes the GIL to look for an exception{_calls(function, project)}.",
-            "Declare it noexcept if it cannot fail, else return an int and declare `except -1`; in the .pxd too.",
+            f"Declare it noexcept if it cannot fail, else {_sentinel(function)}; in the .pxd too.",
         )
+
+
+def _sentinel(function: Function) -> str:
+    """How a caller could tell a failure without asking the interpreter."""
+    if function.returns == "void":
+        return "return an int and declare `except -1`"
+    return "declare a value that means failure, as in `except? -1`"
 
 
 def _subject(function: Function) -> str:
@@ -64,6 +71,6 @@ def _calls(function: Function, project: Project) -> str:
     lines = sorted({(call.where.path, call.where.line) for call in project.calls_to(function) if call.context.released})
     if not lines:
         return ""
-    shown = ", ".join(f"{line}" if path == function.where.path else f"{path}:{line}" for path, line in lines[:5])
+    shown = ", ".join(f"line {line}" if path == function.where.path else f"{path}:{line}" for path, line in lines[:5])
     more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
-    return f" (called in line{'s' if len(lines) > 1 else ''} {shown}{more})"
+    return f" (called at {shown}{more})"

@@ -51,6 +51,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 function.name,
                 SEVERITY,
                 f"After this call of {call.name} (returns {call.returns}){place} the GIL is taken to look for errors.",
-                f"Declare {call.name} noexcept, or let it return an int with `except -1`"
+                f"Declare {call.name} noexcept, or let it "
+                f"{'return an int with `except -1`' if call.returns == 'void' else 'name a value that means failure'}"
                 f"{f' ({call.declared.path}:{call.declared.line})' if call.declared else ''}.",
             )
