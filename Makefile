@@ -19,6 +19,7 @@ bench: env
 	$(BIN)/freecfr bench traversal
 	$(BIN)/freecfr bench forward
 	$(BIN)/freecfr bench end-to-end
+	$(BIN)/freecfr bench baseline
 	$(BIN)/freecfr bench matches
 	$(BIN)/freecfr bench memory
 	$(BIN)/freecfr bench learning

@@ -13,6 +13,7 @@ from torch import nn
 from pyx.stats import TraversalStats
 from pyx.traversal import TraversalBlock
 from threading_runtime.pool import Pool
+from threading_runtime.processes import Moved
 
 Evaluate = Callable[[np.ndarray], np.ndarray]  # packed rows (n, row_bytes) to outputs, float32 (n, n_actions)
 
@@ -56,6 +57,10 @@ class Collector(AbstractContextManager, Protocol):
 
     def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
         """Every block, in job order. `pool` has as many threads as blocks may run at once."""
+        ...
+
+    def take_moved(self) -> Moved:
+        """What copying weights and samples to others took since this was last called."""
         ...
 
 

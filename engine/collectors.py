@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from engine.inference import DTYPES, PublishedNetwork
 from engine.networks import Factory, make_network
 from pyx.game import Game
 from threading_runtime.pool import Pool
-from threading_runtime.processes import Processes
+from threading_runtime.processes import Moved, Processes
 
 TRANSPORTS = {"processes-pickle": "pickle", "processes-shared-memory": "shared_memory"}
 
@@ -45,6 +46,7 @@ class ThreadCollector:
     def __init__(self, game: Game, config: Config, networks: Sequence[Evaluate]) -> None:
         """networks: one a player; PublishedNetworks where `publish` is to be called."""
         self._game, self._config, self.networks = game, config, networks
+        self._moved = Moved(0, 0.0)
 
     def __enter__(self) -> ThreadCollector:
         return self
@@ -56,7 +58,12 @@ class ThreadCollector:
         """See Collector."""
         network = self.networks[player]
         assert isinstance(network, PublishedNetwork)
+        started = time.perf_counter()
         network.publish(module)
+        copied = (
+            sum(value.numel() for value in module.state_dict().values()) * DTYPES[self._config.inference_dtype].itemsize
+        )
+        self._moved = Moved(self._moved.bytes + copied, self._moved.seconds + time.perf_counter() - started)
 
     def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
         """See Collector."""
@@ -65,6 +72,11 @@ class ThreadCollector:
             return run_block(new_block(self._game, self._config, job), self.networks, pool.raise_if_stopping)
 
         return pool.map(run, jobs)
+
+    def take_moved(self) -> Moved:
+        """See Collector: weights are copied once for all threads, samples not at all."""
+        moved, self._moved = self._moved, Moved(0, 0.0)
+        return moved
 
 
 class ProcessCollector:
@@ -111,6 +123,10 @@ class ProcessCollector:
             return Samples(advantage, strategy, stats)
 
         return pool.map(run, jobs)
+
+    def take_moved(self) -> Moved:
+        """See Collector."""
+        return self.processes.take_moved()
 
 
 class BlockWorker:

@@ -81,6 +81,7 @@ class Trainer:
         self.iteration = 0
         self.totals = {"nodes": 0, "traversals": 0}
         self.metrics: dict[str, Any] = {}
+        self.startup_seconds = 0.0  # from the first thread to where blocks can run
         self._log = MetricsLog(run_dir / "metrics.jsonl") if run_dir else None
         self.store = CheckpointStore(run_dir, config.checkpoint.keep, self.memories, config.flat())
         boundary = self.store.resume() if resume else None
@@ -93,11 +94,13 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Train up to the config's last iteration; the last iteration's metrics."""
+        started = time.perf_counter()
         try:
             with Pool(self.threads, initialise=lambda: use_own_stream(self._device)) as pool, self.collector:
                 pool.map(self.judge.start, [self.store.sequence])
                 for player in (0, 1):
                     self._publish(player)
+                self.startup_seconds = time.perf_counter() - started
                 self._loop(pool)
         finally:
             self.store.save()

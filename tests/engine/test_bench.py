@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from engine import bench, bench_forward, bench_learning, bench_matches, bench_traversal, cli
+from engine import bench, bench_baseline, bench_forward, bench_learning, bench_matches, bench_traversal, cli
 from engine.bench_memory import fill, resident_mib
 from engine.config import Config
 from engine.errors import BadInput
@@ -112,6 +112,30 @@ def test_end_to_end():
         assert row["training_share"] > 0 and row["training_cpu_share"] > 0 and row["training_roofline_seconds"] > 0
 
 
+def test_baseline(monkeypatch):
+    monkeypatch.setattr(bench_baseline, "REPEATS", 1)
+    rows = measured("baseline", [2], ["iterations=1"])
+    assert [(row["count"], row["workers"]) for row in rows] == [(2, kind) for kind in bench_baseline.KINDS]
+    assert len({(row["memories_mib"], row["nodes"]) for row in rows}) == 1, "every setting does the same work"
+    for row in rows:
+        assert row["collect_seconds"] >= row["traverse_seconds"] > 0
+        assert row["collect_seconds"] + row["train_seconds"] <= row["iteration_seconds"]
+        assert row["startup_seconds"] > 0 and row["transfer_seconds"] > 0 and row["pss_mib"] > row["overhead_mib"]
+        assert row["end_to_end_ceiling"] > 1
+    weights, by_pickle, shared = (row["transfer_bytes"] for row in rows)
+    assert 0 < weights < shared < by_pickle
+    # A process of its own has imported torch once more; a thread has not.
+    assert all(row["overhead_mib"] > rows[0]["overhead_mib"] + 50 for row in rows[1:])
+    assert all(row["startup_seconds"] > rows[0]["startup_seconds"] for row in rows[1:])
+
+
+def test_a_measured_run_that_fails_is_told(monkeypatch, capfd):
+    monkeypatch.setattr(bench_baseline, "KINDS", ("threads",))
+    with pytest.raises(RuntimeError, match="ended early"):
+        bench.run("baseline", [1], [*TINY, "device=cuda:99"])
+    assert "cuda:99" in capfd.readouterr().err
+
+
 def test_matches(monkeypatch):
     monkeypatch.setattr(bench_matches, "REPEATS", 1)
     monkeypatch.setattr(bench_matches, "BOT_GAMES", 4)
@@ -154,7 +178,6 @@ def test_thread_counts():
     [
         ("fowrard", "there is no bench 'fowrard'; did you mean 'forward'?"),
         ("streams", "bench 'streams' is not built yet; there are: traversal"),
-        ("baseline", "bench 'baseline' is not built yet"),
     ],
 )
 def test_refused(name, says, capsys):
