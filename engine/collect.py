@@ -1,4 +1,4 @@
-"""One iteration's traversals: blocks -> threads or processes -> samples merged in block order."""
+"""One iteration's traversals: blocks -> whoever runs them -> samples merged in block order."""
 
 from __future__ import annotations
 
@@ -105,16 +105,49 @@ def new_block(game: Any, config: Any, job: Job) -> TraversalBlock:
     )
 
 
-def run_block(block: TraversalBlock, evaluate: Sequence[Evaluate], check: Callable[[], None]) -> Samples:
+def run_block(
+    block: TraversalBlock, evaluate: Sequence[Evaluate], check: Callable[[], None], *, is_batch: bool = True
+) -> Samples:
     """Run a block from first to last on this thread; `check` is called between batches and may raise.
 
-    Answers the player with more rows and lets the other's gather, for batches up to twice as large.
+    is_batch: whether an evaluation is a batch of its own, which the block's stats then count.
     """
     while block.advance():
         check()
-        player = 1 if block.waiting(1) > block.waiting(0) else 0
-        block.answer(player, evaluate[player](block.rows(player)))
+        player = _player_to_answer(block)
+        block.answer(player, evaluate[player](block.rows(player)), is_batch)
     return samples_of(block)
+
+
+def run_together(
+    blocks: Sequence[TraversalBlock], evaluate: Sequence[Evaluate], check: Callable[[], None]
+) -> list[Samples]:
+    """Run blocks side by side on this thread, with batches over all of them, counted in the first one's stats.
+
+    Each block is answered as run_block would, so that what it leaves differs by rounding at most.
+    """
+    running = [block for block in blocks if block.advance()]
+    while running:
+        check()
+        chosen = [_player_to_answer(block) for block in running]
+        for player in (0, 1):
+            asking = [block for block, choice in zip(running, chosen, strict=True) if choice == player]
+            if not asking:
+                continue
+            outputs = evaluate[player](np.concatenate([block.rows(player) for block in asking]))
+            blocks[0].stats.add_batch(len(outputs))
+            start = 0
+            for block in asking:
+                end = start + block.waiting(player)
+                block.answer(player, outputs[start:end], False)
+                start = end
+        running = [block for block in running if block.advance()]
+    return [samples_of(block) for block in blocks]
+
+
+def _player_to_answer(block: TraversalBlock) -> int:
+    """The player with more rows; the other's gather, for batches up to twice as large."""
+    return 1 if block.waiting(1) > block.waiting(0) else 0
 
 
 def samples_of(block: TraversalBlock) -> Samples:

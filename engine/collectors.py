@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.collect import Collector, Evaluate, Job, Samples, new_block, run_block
+from engine.collect import Collector, Evaluate, Job, Samples, new_block, run_block, run_together
 from engine.config import Config
 from engine.errors import BadInput
 from engine.inference import DTYPES, PublishedNetwork
 from engine.networks import Factory, make_network
 from pyx.game import Game
+from pyx.stats import TraversalStats
+from threading_runtime.batching import BatchServer
 from threading_runtime.pool import Pool
 from threading_runtime.processes import Moved, Processes
 
@@ -24,10 +26,10 @@ TRANSPORTS = {"processes-pickle": "pickle", "processes-shared-memory": "shared_m
 
 
 def make_collector(game: Game, config: Config, factory: Factory) -> Collector:
-    """What config.workers names. Its networks are new: publish before the first run."""
-    if config.workers == "threads":
-        return ThreadCollector(game, config, new_networks(game, config, factory))
-    return ProcessCollector(config, factory)
+    """What config.workers and config.scheduler name. Its networks are new: publish before the first run."""
+    if config.workers != "threads":
+        return ProcessCollector(config, factory)
+    return SCHEDULERS[config.scheduler](game, config, new_networks(game, config, factory))
 
 
 def new_networks(game: Game, config: Config, factory: Factory) -> list[PublishedNetwork]:
@@ -77,6 +79,60 @@ class ThreadCollector:
         """See Collector: weights are copied once for all threads, samples not at all."""
         moved, self._moved = self._moved, Moved(0, 0.0)
         return moved
+
+
+class ServerCollector(ThreadCollector):
+    """Blocks on the pool's threads, whose rows one more thread evaluates, in batches over all of them.
+
+    That thread gives each product as many cores as the pool has threads, which wait meanwhile.
+    """
+
+    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+        """See Collector."""
+        batching, batches = self._config.batching, TraversalStats()
+        with BatchServer(
+            self.networks,
+            pool.threads,
+            limit=batching.limit,
+            wait_seconds=1e-6 * batching.wait_microseconds,
+            queue=batching.queue,
+            on_batch=batches.add_batch,
+            initialise=lambda: torch.set_num_threads(pool.threads),
+        ) as server:
+
+            def run(job: Job) -> Samples:
+                ask = [
+                    lambda rows, player=player: server.ask(player, rows, pool.raise_if_stopping) for player in (0, 1)
+                ]
+                return run_block(new_block(self._game, self._config, job), ask, pool.raise_if_stopping, is_batch=False)
+
+            samples = pool.map(run, jobs)
+        samples[0].stats.merge(batches)  # of all blocks; merged into one sum anyway
+        return samples
+
+
+class VectorisedCollector(ThreadCollector):
+    """All blocks advanced by one thread, with one batch over all of them; each product uses as many cores as the pool
+    has threads."""
+
+    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+        """See Collector."""
+
+        def run(jobs: Sequence[Job]) -> list[Samples]:
+            before = torch.get_num_threads()
+            torch.set_num_threads(pool.threads)
+            try:
+                blocks = [new_block(self._game, self._config, job) for job in jobs]
+                return run_together(blocks, self.networks, pool.raise_if_stopping)
+            finally:
+                torch.set_num_threads(before)
+
+        (samples,) = pool.map(run, [jobs])
+        return samples
+
+
+# By the config's `scheduler`.
+SCHEDULERS = {"block": ThreadCollector, "server": ServerCollector, "vectorised": VectorisedCollector}
 
 
 class ProcessCollector:

@@ -19,7 +19,6 @@ LONGEST_EXTERNAL = 64
 # Named by the command line's contract, refused by name until they exist.
 NOT_BUILT = {
     "algorithm": ("dream", "escher", "expand", "mmd"),
-    "scheduler": ("server",),
     "overlap": ("pipelined", "free"),
 }
 
@@ -127,6 +126,14 @@ class MemorySettings(_Section):
     capacity: int = _whole(2_000_000, 1, 1 << 31, "samples of each memory")
 
 
+class BatchingSettings(_Section):
+    """The inference thread of scheduler = "server"."""
+
+    limit: int = _whole(4096, 1, 1 << 20, "rows of a batch, at most")
+    wait_microseconds: int = _whole(200, 0, 1_000_000, "how long an incomplete batch waits for more rows")
+    queue: int = _whole(1024, 1, 1 << 20, "requests that may wait; whoever comes then waits for room")
+
+
 class EvaluationSettings(_Section):
     """What is looked at while training."""
 
@@ -169,7 +176,9 @@ class Config(_Section):
         "auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$", description="where networks are evaluated and trained",
         json_schema_extra={"rule": "'auto', 'cpu', 'cuda' or 'cuda:N'"},
     )  # fmt: skip
-    scheduler: Literal["block"] = _choice("block", "who batches: each block the states of its own lanes")
+    scheduler: Literal["block", "server", "vectorised"] = _choice(
+        "block", "who batches: each block its own lanes, one inference thread for all, or one thread that does it all"
+    )
     overlap: Literal["none"] = _choice("none", "whether traversals run while networks train")
     workers: Literal["threads", "processes-pickle", "processes-shared-memory"] = _choice(
         "threads", "what runs blocks; processes are what threads are measured against"
@@ -178,6 +187,7 @@ class Config(_Section):
     game: GameSettings = GameSettings()
     network: NetworkSettings = NetworkSettings()
     traversal: TraversalSettings = TraversalSettings()
+    batching: BatchingSettings = BatchingSettings()
     training: TrainingSettings = TrainingSettings()
     memory: MemorySettings = MemorySettings()
     evaluation: EvaluationSettings = EvaluationSettings()
@@ -275,6 +285,11 @@ class Config(_Section):
             yield (
                 f"traversal.block is {traversal.block}, which cuts traversal.count = {traversal.count} into more than "
                 f"{MAX_BLOCKS} blocks; set a larger block."
+            )
+        if self.scheduler != "block" and self.workers != "threads":
+            yield (
+                f"scheduler is {self.scheduler!r}, which batches over threads of one process, but workers is "
+                f'{self.workers!r}; set workers = "threads" or scheduler = "block".'
             )
         if self.algorithm == "outcome_sampling" and traversal.exploration == 0:
             yield (

@@ -19,6 +19,10 @@ cdef class TraversalStats:
             bucket += 1
         self.counters.batch_sizes[bucket] += 1
 
+    def add_batch(self, int64_t rows):
+        """Count a batch of `rows` rows."""
+        self.count_batch(rows)
+
     # nogil-audit: ignore-within[shared-attr-c] one thread merges blocks that have ended
     def merge(self, TraversalStats other):
         """Add another block's counters to these."""

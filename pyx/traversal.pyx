@@ -168,8 +168,11 @@ cdef class TraversalBlock:
         """The packed rows that wait for `player`'s network: uint8 (waiting, row_bytes)."""
         return self.arrays[player][:self.n_waiting[player]]
 
-    def answer(self, int player, const float[:, ::1] outputs):
-        """The network's outputs for rows(player): float32 (waiting, n_actions)."""
+    def answer(self, int player, const float[:, ::1] outputs, bint is_batch=True):
+        """The network's outputs for rows(player): float32 (waiting, n_actions).
+
+        is_batch: whether these rows were a batch of their own, which the block counts.
+        """
         cdef int64_t n = self.n_waiting[player]
         if n == 0:
             raise ValueError(f"no row waits for player {player}'s network")
@@ -177,7 +180,8 @@ cdef class TraversalBlock:
             raise ValueError(f"an answer of {outputs.shape[0]} x {outputs.shape[1]} outputs for {n} rows; "
                              f"{self.game.name} has {self.game.n_actions} outputs a row")
         self._reserve(n)
-        self.stats.count_batch(n)
+        if is_batch:
+            self.stats.count_batch(n)
         self.stuck = False
         with nogil:
             self.take(player, &outputs[0, 0], outputs.shape[1])

@@ -52,7 +52,7 @@ def trained(tmp_path_factory):
         (f"train {SMOKE} --threads 0", "threads is 0, but must be a whole number from 1"),
         (f"train {SMOKE} --threads two", "threads is 'two', but must be a whole number"),
         (f"train {SMOKE} --workers processes", "workers is 'processes', but must be"),
-        (f"train {SMOKE} --set scheduler=server", "which is not built yet; there are: block"),
+        (f"train {SMOKE} --set scheduler=serve", "scheduler is 'serve', but must be"),
         (f"train {SMOKE} --device gpu", "device is 'gpu', but must be"),
         (f"train {SMOKE} --set seed", "--set 'seed' is not KEY=VALUE"),
         (f"train {SMOKE} --set training.updaets=3", "did you mean 'training.updates'"),
