@@ -20,6 +20,7 @@ bench: env
 	$(BIN)/freecfr bench forward
 	$(BIN)/freecfr bench end-to-end
 	$(BIN)/freecfr bench baseline
+	$(BIN)/freecfr bench schedulers
 	$(BIN)/freecfr bench matches
 	$(BIN)/freecfr bench memory
 	$(BIN)/freecfr bench learning

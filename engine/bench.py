@@ -18,11 +18,12 @@ BENCHES = {
     "forward": "engine.bench_forward",
     "end-to-end": "engine.bench_iteration",
     "baseline": "engine.bench_baseline",
+    "schedulers": "engine.bench_schedulers",
     "matches": "engine.bench_matches",
     "memory": "engine.bench_memory",
     "learning": "engine.bench_learning",
 }
-NOT_BUILT = ("schedulers", "streams", "gates")
+NOT_BUILT = ("streams", "gates")
 
 
 def check(name: str) -> None:

@@ -108,6 +108,7 @@ class ServerCollector(ThreadCollector):
 
             samples = pool.map(run, jobs)
         samples[0].stats.merge(batches)  # of all blocks; merged into one sum anyway
+        self.waited_seconds = sum(server.waits)
         return samples
 
 

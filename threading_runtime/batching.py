@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -61,6 +62,7 @@ class BatchServer:
                 "have to be at least 1 and the last 0."
             )
         self.version = 0
+        self.waits: list[float] = []  # seconds from each request to its answer
         self._evaluate, self._clients, self._limit, self._queue = evaluate, clients, limit, queue
         self._wait_seconds, self._on_batch, self._initialise = wait_seconds, on_batch, initialise
         self._changed = threading.Condition()  # guards the next three and `version`
@@ -94,6 +96,7 @@ class BatchServer:
 
         `check` is called now and then while it waits and may raise, which withdraws the request.
         """
+        started = time.perf_counter()
         with self._changed:
             while len(self._pending) >= self._queue and not self._closed:
                 self._changed.wait(_LOOK_UP)
@@ -112,6 +115,7 @@ class BatchServer:
         if request.failure is not None:
             raise request.failure
         assert request.outputs is not None
+        self.waits.append(time.perf_counter() - started)
         return request.outputs
 
     def _withdraw(self, request: _Request) -> None:

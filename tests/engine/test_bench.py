@@ -4,7 +4,17 @@ import math
 
 import pytest
 
-from engine import bench, bench_baseline, bench_forward, bench_learning, bench_matches, bench_traversal, cli
+from engine import (
+    bench,
+    bench_baseline,
+    bench_forward,
+    bench_learning,
+    bench_matches,
+    bench_schedulers,
+    bench_traversal,
+    cli,
+    handover,
+)
 from engine.bench_memory import fill, resident_mib
 from engine.config import Config
 from engine.errors import BadInput
@@ -134,6 +144,27 @@ def test_a_measured_run_that_fails_is_told(monkeypatch, capfd):
     with pytest.raises(RuntimeError, match="ended early"):
         bench.run("baseline", [1], [*TINY, "device=cuda:99"])
     assert "cuda:99" in capfd.readouterr().err
+
+
+def test_schedulers(monkeypatch):
+    monkeypatch.setattr(bench_schedulers, "REPEATS", 2)
+    monkeypatch.setattr(bench_schedulers, "ROOFLINE_BATCHES", (16, 32))
+    monkeypatch.setattr(bench_schedulers, "ROOFLINE_SECONDS", 0.001)
+    monkeypatch.setattr(handover, "REQUESTS", 20)
+    *rows, threads, processes = measured("schedulers", [1, 2], ["traversal.lanes=8", "inference_dtype=float32"])
+    assert [(row["threads"], row["scheduler"]) for row in rows] == [
+        (count, name) for count in (1, 2) for name in bench_schedulers.SCHEDULERS
+    ]
+    for row in rows:
+        assert (row["network"], row["lanes"]) == ("16x2", 8)
+        assert 0 < row["batch_p10"] <= row["batch_p90"] and row["batch_mean"] > 0
+        assert 0 < row["waiting_share"] < 1 and row["nodes_per_second"] > 0
+        assert row["forward_share"] > 0 and row["forward_share_same_batch"] > 0
+    block, server, together = rows[3:]
+    assert min(server["batch_mean"], together["batch_mean"]) > block["batch_mean"]
+    assert (threads["handover"], processes["handover"]) == ("threads", "processes")
+    for row in (threads, processes):
+        assert (row["clients"], row["rows_a_request"]) == (2, 7) and row["microseconds_per_request"] > 0
 
 
 def test_matches(monkeypatch):
