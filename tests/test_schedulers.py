@@ -3,13 +3,19 @@
 import numpy as np
 import pytest
 
+from engine.collect import collect
 from engine.collectors import SCHEDULERS
 from engine.config import Config
 from engine.errors import ConfigError
 from engine.inference import DTYPES, PublishedNetwork
 from engine.networks import default_factory, make_network
 from engine.trainer import Trainer
+from pyx.encoding import RecordLayout
+from pyx.registry import load_game
+from pyx.tree import GameTree
+from tests.pyx.estimators import check, columns, table_policy
 from tests.runs import RUNS, comparable, settings
+from threading_runtime.pool import Pool
 
 OTHERS = sorted(set(SCHEDULERS) - {"block"})
 BATCHING = ("iteration_batches", "iteration_batch_sizes")
@@ -106,3 +112,19 @@ def test_a_network_that_fails_ends_the_run(scheduler, monkeypatch):
     monkeypatch.setattr(PublishedNetwork, "__call__", broken)
     with pytest.raises(FloatingPointError):
         Trainer(settings("kuhn", threads=2, scheduler=scheduler)).run()
+
+
+@pytest.mark.parametrize("algorithm", ["outcome_sampling", "external_sampling"])
+@pytest.mark.parametrize("scheduler", OTHERS)
+def test_targets_average_to_the_counterfactual_regret(scheduler, algorithm):
+    game = load_game("kuhn")
+    tree, policy, count = GameTree(game), table_policy(GameTree(game), "random", 5), 100_000
+    changes = {"algorithm": algorithm, "scheduler": scheduler, "traversal": {"count": count, "block": count // 8}}
+    config = settings("kuhn", threads=2, **changes).resolved()
+    with Pool(2) as pool, SCHEDULERS[scheduler](game, config, [policy, policy]) as collector:
+        records = collect(pool, collector, config, 1).records
+    strategy = tree.from_outputs(policy(tree.rows))
+    for player in (0, 1):
+        samples = columns(RecordLayout(game), np.concatenate(records[f"advantage{player}"]))
+        found = check(tree, player, strategy, samples, count, scaled=algorithm == "outcome_sampling")
+        assert len(found.z) > 5 and np.abs(found.z).max() <= 5, str(found)
