@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from engine.bench import say, summary, thread_counts
-from engine.bench_traversal import played_network
+from engine.bench_networks import played_network
 from engine.config import Config
 from engine.inference import DTYPES, PublishedNetwork
 from engine.judge import opponents_of

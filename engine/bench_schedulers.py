@@ -12,7 +12,8 @@ import numpy as np
 
 from engine.bench import say, summary, thread_counts
 from engine.bench_forward import BareForward
-from engine.bench_traversal import ROOFLINE_BATCHES, ROOFLINE_SECONDS, paired, played_network
+from engine.bench_networks import played_network
+from engine.bench_traversal import ROOFLINE_BATCHES, ROOFLINE_SECONDS, paired
 from engine.collect import collect
 from engine.collectors import SCHEDULERS
 from engine.config import Config

@@ -13,17 +13,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import torch
-from torch import nn
-
 from engine.bench import say, summary, thread_counts
 from engine.bench_forward import BareForward, Rate, dtypes_of
+from engine.bench_networks import played_network
 from engine.collect import collect
 from engine.collectors import ThreadCollector
 from engine.config import Config
 from engine.inference import DTYPES, PublishedNetwork
-from engine.networks import default_factory, make_network
-from pyx.lost_cities import LostCities
 from threading_runtime.pool import Pool
 
 # Unless set otherwise each thread has 2 blocks, long enough for lanes to be full most of the time.
@@ -85,22 +81,6 @@ def sized(threads: int, overrides: Sequence[str]) -> Config:
     """As much for each thread whatever their number: both players' traversals make 2 blocks a thread."""
     sizes = [f"traversal.block={BLOCK}", f"traversal.count={BLOCK * threads}", f"traversal.lanes={LANES}"]
     return Config().with_overrides([*sizes, *overrides]).resolved()
-
-
-def played_network(game: Any, config: Config, player: int) -> nn.Module:
-    """A network whose play is neither uniform nor endless.
-
-    Weights are as they start, but the output layer's are random instead of zero. In Lost Cities drawing from the
-    deck gets 1 more: random values alone would trade cards with the piles for hundreds of plies, which no player who
-    has learned anything does. Games then last for about 115 decisions; 88 is the least without draws from piles.
-    """
-    module = make_network(default_factory, game, config, number=player, iteration=0)
-    output = [layer for layer in module.modules() if isinstance(layer, nn.Linear)][-1]
-    with torch.no_grad():
-        output.weight.normal_(std=output.in_features**-0.5, generator=torch.Generator().manual_seed(player))
-        if isinstance(game, LostCities):
-            output.bias[2 * game.kinds] += 1.0
-    return module
 
 
 class Turns:

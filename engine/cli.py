@@ -98,6 +98,7 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     bench = add("bench", f"measure this machine: {', '.join(BENCHES)}")
     bench.add_argument("name", metavar="NAME", help="what to measure")
     bench.add_argument("--threads", metavar="N", type=_threads, action="append", default=[], help="may be repeated")
+    bench.add_argument("--device", metavar="D", help="forward: auto, cpu, cuda or cuda:N")
     bench.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help=SET_HELP)
 
     report = add("report", "draw the curves of runs")

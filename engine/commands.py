@@ -213,7 +213,8 @@ def bench(args: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
     from engine import bench as benches
 
-    result = benches.run(args.name, args.threads, args.set)
+    overrides = [*args.set, *([f"device={args.device}"] if args.device else [])]
+    result = benches.run(args.name, args.threads, overrides)
     if args.json:
         print(dumps(result))
         return 0

@@ -10,6 +10,7 @@ from engine import (
     bench_forward,
     bench_learning,
     bench_matches,
+    bench_networks,
     bench_schedulers,
     bench_traversal,
     cli,
@@ -36,6 +37,7 @@ DTYPES = ["float32", "bfloat16"] if cpu_has_bf16() else ["float32"]
 def quick(monkeypatch):
     monkeypatch.setattr(bench_forward, "SECONDS", 0.001)
     monkeypatch.setattr(bench_forward, "REPEATS", 2)
+    monkeypatch.setattr(bench_forward, "PEAK_SIZES", {"cpu": 64})
     monkeypatch.setattr(bench_traversal, "ROOFLINE_SECONDS", 0.001)
     monkeypatch.setattr(bench_traversal, "ENOUGH_SECONDS", 0.0)
 
@@ -88,7 +90,7 @@ def test_network_that_is_played_is_neither_uniform_nor_endless():
     game = config.load_game()
     networks = [
         bench_traversal.PublishedNetwork(
-            bench_traversal.played_network(game, config, player), game.n_features, bench_forward.DTYPES["float32"]
+            bench_networks.played_network(game, config, player), game.n_features, bench_forward.DTYPES["float32"]
         )
         for player in (0, 1)
     ]
@@ -107,6 +109,10 @@ def test_forward():
     for row in rows:
         assert row["microseconds_per_call"] == pytest.approx(row["core_microseconds_per_state"] * row["batch"])
         assert row["gflop_per_second"] > 0 and row["cpu_microseconds_per_state"] > 0
+        assert row["peak_share"] == pytest.approx(row["gflop_per_second"] / row["peak_gflop_per_second"])
+        assert row["enough_batch"] in bench_forward.BATCHES
+        assert row["supply_per_iteration"] == pytest.approx(16 * row["supply_per_traversal"])
+    assert {row["batch"] for row in rows if "published_gpu_microseconds_per_state" in row} == {1, 4, 64, 256}
 
 
 def test_end_to_end():
