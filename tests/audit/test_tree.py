@@ -65,7 +65,11 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_nesting_too_deep_is_an_error(tmp_path):
     (error,) = read(tmp_path, "x = " + "(" * 3000 + "1" + ")" * 3000).errors
+    assert (error.kind, error.line, error.column) == ("parse-error", 1, len("x = ") + 201)
+    (error,) = read(tmp_path, "".join(f"{' ' * n}def f():\n" for n in range(1000)) + " " * 1000 + "pass\n").errors
     assert error.kind == "parse-error"
+    text = "x = '''\n" + ":-( " * 300 + "'''  # " + "(" * 300 + "\ny = '" + "[" * 300 + "'\n"
+    assert read(tmp_path, text + "z = " + "(" * 20 + "1" + ")" * 20 + "\n").errors == []
 
 
 @pytest.mark.parametrize(

@@ -219,8 +219,8 @@ if __name__ == "__main__":
     "transport, state, number",
     [
         ("pickle", "busy", signal.SIGKILL),
-        ("shared_memory", "idle", signal.SIGKILL),
-        ("shared_memory", "busy", signal.SIGTERM),
+        pytest.param("shared_memory", "idle", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("shared_memory", "busy", signal.SIGTERM, marks=pytest.mark.slow),
         ("shared_memory", "busy", signal.SIGINT),
     ],
 )
