@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
-from audit.rule import Error
+from audit.rule import Error, Where
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,6 @@ class Options:
     def source(self, name: str) -> str:
         """Who gave a directive of the build, "the build" where that was not said."""
         return dict(self.said_by).get(name, "the build")
-
-
-class Where(NamedTuple):
-    """A position. `path` differs from the module's in what it includes or declares in its .pxd."""
-
-    path: str
-    line: int
-    column: int
 
 
 class Gil(StrEnum):

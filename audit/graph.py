@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from audit.facts import Call, Check, Fact, Function, Gil, Module, Operation, PythonCall, Where
-from audit.rule import Verdict
+from audit.facts import Call, Check, Fact, Function, Gil, Module, Operation, PythonCall
+from audit.rule import Verdict, Where
 
 _MARKABLE = ("cdef", "cpdef")
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from audit.facts import Access, Call, Function, Where
+from audit.facts import Access, Call, Function
 from audit.graph import Project
+from audit.rule import Where
 
 _CAST = re.compile(r"<[\w .:*&\[\],]*>(?=[\w(&*\-+~<])")
 # Row starts of compressed matrices and the like: ascending by contract, one range for each iteration

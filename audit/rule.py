@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
+
+
+class Where(NamedTuple):
+    """A position. `path` differs from the module's in what it includes or declares in its .pxd."""
+
+    path: str
+    line: int  # from 1
+    column: int  # from 1, in code points
 
 
 class Severity(StrEnum):
@@ -27,6 +36,11 @@ class Finding:
     severity: Severity
     message: str  # what is wrong, one sentence
     hint: str  # what to do, one sentence
+
+    @classmethod
+    def at(cls, where: Where, rule: str, function: str, severity: Severity, message: str, hint: str) -> Finding:
+        """A finding at a position."""
+        return cls(where.path, where.line, where.column, rule, function, severity, message, hint)
 
 
 @dataclass(frozen=True, order=True)

@@ -20,9 +20,9 @@ from audit.facts import (
     Module,
     PythonCall,
     Variable,
-    Where,
 )
 from audit.graph import Project
+from audit.rule import Where
 
 # Methods that run while only one thread has the object.
 CONSTRUCTION = frozenset(

@@ -66,9 +66,8 @@ from audit.facts import (
     Variable,
     Verbatim,
     View,
-    Where,
 )
-from audit.rule import Error
+from audit.rule import Error, Where
 
 # Cython's classes set most attributes of their nodes from outside, so nothing can be said of their types.
 Errors: Any = _Errors

@@ -11,9 +11,9 @@ from html import escape
 from pathlib import PurePath
 
 from audit.check import Audit
-from audit.facts import Check, Function, Gil, Module, Where
+from audit.facts import Check, Function, Gil, Module
 from audit.output import counts
-from audit.rule import Finding, Severity, Verdict
+from audit.rule import Finding, Severity, Verdict, Where
 
 # How much one line weighs against another: taking the GIL each time, a Python operation, a check that seldom fails.
 _TAKES, _PYTHON, _SELDOM = 6, 2, 1

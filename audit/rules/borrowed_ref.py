@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audit.facts import Attribute, Borrow, Call, Class, Function, Module, Where
+from audit.facts import Attribute, Borrow, Call, Class, Function, Module
 from audit.graph import Project
-from audit.rule import Finding, Severity
+from audit.rule import Finding, Severity, Where
 from audit.sharing import Sharing, sharing_of
 
 ID = "borrowed-ref"
@@ -103,7 +103,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
 
 
 def _finding(where: Where, function: str, message: str, hint: str) -> Finding:
-    return Finding(where.path, where.line, where.column, ID, function, SEVERITY, message, hint)
+    return Finding.at(where, ID, function, SEVERITY, message, hint)
 
 
 def _is_counted(project: Project, counting: set[int], found: Class, member: Attribute) -> bool:

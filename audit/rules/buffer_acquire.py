@@ -57,10 +57,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 name = view.target or "a temporary"
                 message = f"{view.expression} is given to {name}, which changes the acquisition count all slices share"
                 hint = "Index the larger view, pass the slice straight to a function, or take a pointer to its start."
-            yield Finding(
-                view.where.path,
-                view.where.line,
-                view.where.column,
+            yield Finding.at(
+                view.where,
                 ID,
                 function.name,
                 SEVERITY if view.context.released else Severity.NOTE,

@@ -38,10 +38,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         callees = sorted({callee.name for callee in project.to_mark_with(function)})
         too = f" together with {', '.join(callees[:5])}{' and others' if len(callees) > 5 else ''}" if callees else ""
         safe = " noexcept" if function.check in (Check.ALWAYS, Check.SENTINEL) and not function.raises else ""
-        yield Finding(
-            function.where.path,
-            function.where.line,
-            function.where.column,
+        yield Finding.at(
+            function.where,
             ID,
             function.name,
             SEVERITY,

@@ -75,10 +75,8 @@ def _calls(function: Function, throwing: set[str]) -> Iterator[Finding]:
     for call in function.calls:
         if call.kind == "extern" and call.cname in throwing and call.check is not Check.CPP:
             how = "without the GIL " if call.context.released else ""
-            yield Finding(
-                call.where.path,
-                call.where.line,
-                call.where.column,
+            yield Finding.at(
+                call.where,
                 ID,
                 function.name,
                 SEVERITY,

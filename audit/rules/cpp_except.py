@@ -38,10 +38,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         for call in function.calls:
             if call.check is not Check.CPP or not call.context.released:
                 continue
-            yield Finding(
-                call.where.path,
-                call.where.line,
-                call.where.column,
+            yield Finding.at(
+                call.where,
                 ID,
                 function.name,
                 SEVERITY,

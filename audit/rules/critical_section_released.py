@@ -109,10 +109,8 @@ def _releases(project: Project, function: Function) -> bool:
 
 
 def _finding(function: Function, fact: Fact, message: str) -> Finding:
-    return Finding(
-        fact.where.path,
-        fact.where.line,
-        fact.where.column,
+    return Finding.at(
+        fact.where,
         ID,
         function.name,
         SEVERITY,

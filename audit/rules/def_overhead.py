@@ -50,10 +50,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             callee = project.resolve(python_call)
             if callee is None or not (compiled or python_call.context.loops):
                 continue
-            yield Finding(
-                python_call.where.path,
-                python_call.where.line,
-                python_call.where.column,
+            yield Finding.at(
+                python_call.where,
                 ID,
                 function.name,
                 SEVERITY,
@@ -63,10 +61,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         for call in function.calls:
             if not (call.virtual and call.overridable) or call.wrapper or not (compiled or call.context.loops):
                 continue
-            yield Finding(
-                call.where.path,
-                call.where.line,
-                call.where.column,
+            yield Finding.at(
+                call.where,
                 ID,
                 function.name,
                 SEVERITY,

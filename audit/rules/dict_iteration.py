@@ -98,10 +98,8 @@ def _changes_size(access: Access, loop: Iteration) -> bool:
 
 def _finding(function: Function, loop: Iteration, other: Function, access: Access) -> Finding:
     by = f"{other.name} (line {access.where.line})" if other is not function else f"line {access.where.line}"
-    return Finding(
-        loop.where.path,
-        loop.where.line,
-        loop.where.column,
+    return Finding.at(
+        loop.where,
         ID,
         function.name,
         SEVERITY,

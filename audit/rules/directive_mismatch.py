@@ -38,10 +38,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         if name not in module.directives or _same(module.directives[name], value):
             continue
         source = module.said_by.get(name, "Cython's default")
-        yield Finding(
-            where.path,
-            where.line,
-            where.column,
+        yield Finding.at(
+            where,
             ID,
             "",
             SEVERITY,

@@ -56,10 +56,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 between = _between(function, access)
                 if between is not None:
                     failed, call = between
-                    yield Finding(
-                        access.where.path,
-                        access.where.line,
-                        access.where.column,
+                    yield Finding.at(
+                        access.where,
                         ID,
                         function.name,
                         SEVERITY,

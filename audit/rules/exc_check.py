@@ -41,10 +41,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             continue
         if function in module.declarations and project.defines(function):
             continue  # reported where it is defined
-        yield Finding(
-            function.where.path,
-            function.where.line,
-            function.where.column,
+        yield Finding.at(
+            function.where,
             ID,
             function.name,
             SEVERITY,

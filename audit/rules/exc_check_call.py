@@ -43,10 +43,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             if call.check is not Check.ALWAYS or not call.context.released:
                 continue
             place = " in a loop" if call.context.loops else ""
-            yield Finding(
-                call.where.path,
-                call.where.line,
-                call.where.column,
+            yield Finding.at(
+                call.where,
                 ID,
                 function.name,
                 SEVERITY,

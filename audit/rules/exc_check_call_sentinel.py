@@ -39,10 +39,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         for call in function.calls:
             if call.check is not Check.SENTINEL or not call.context.released or call.kind == "builtin":
                 continue
-            yield Finding(
-                call.where.path,
-                call.where.line,
-                call.where.column,
+            yield Finding.at(
+                call.where,
                 ID,
                 function.name,
                 SEVERITY,

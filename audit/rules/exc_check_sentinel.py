@@ -39,10 +39,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             continue
         if function in module.declarations and (function.extern or project.defines(function)):
             continue
-        yield Finding(
-            function.where.path,
-            function.where.line,
-            function.where.column,
+        yield Finding.at(
+            function.where,
             ID,
             function.name,
             SEVERITY,

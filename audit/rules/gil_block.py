@@ -44,10 +44,8 @@ def count(double[::1] x):
 def check(module: Module, project: Project) -> Iterator[Finding]:
     for function in module.functions:
         if function.with_gil:
-            yield Finding(
-                function.where.path,
-                function.where.line,
-                function.where.column,
+            yield Finding.at(
+                function.where,
                 ID,
                 function.name,
                 SEVERITY,
@@ -58,10 +56,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             path = project.path(function)
             place = " in a loop" if block.context.loops else ""
             through = f", reached by {' -> '.join(path)}" if path else ""
-            yield Finding(
-                block.where.path,
-                block.where.line,
-                block.where.column,
+            yield Finding.at(
+                block.where,
                 ID,
                 function.name,
                 SEVERITY,

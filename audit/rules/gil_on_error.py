@@ -61,10 +61,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 hint = f"Test it yourself before the loop and set {_OFF[path.directive]} for the function."
             else:
                 hint = "Test it before the code that runs without the GIL, or use a pointer there."
-            yield Finding(
-                path.where.path,
-                path.where.line,
-                path.where.column,
+            yield Finding.at(
+                path.where,
                 ID,
                 function.name,
                 SEVERITY,

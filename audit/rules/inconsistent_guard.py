@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from audit.facts import Access, Function, Module, Where
+from audit.facts import Access, Function, Module
 from audit.graph import Project
-from audit.rule import Finding, Severity
+from audit.rule import Finding, Severity, Where
 from audit.sharing import Sharing, Use, is_lazy, is_thread_local, place_of, sharing_of
 
 ID = "inconsistent-guard"
@@ -135,10 +135,8 @@ def _finding(function: Function, access: Access, name: str, lock: str, under: li
     holder = f"{example.function.name} (line {example.access.where.line}) holds {lock} for it"
     without = f"holding {other} instead" if other else "without a lock"
     where = access.where
-    return Finding(
-        where.path,
-        where.line,
-        where.column,
+    return Finding.at(
+        where,
         ID,
         function.name,
         SEVERITY,

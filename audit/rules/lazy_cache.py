@@ -86,10 +86,8 @@ def _finding(sharing: Sharing, function: Function, access: Access) -> Finding:
     else:
         hint += " (cython.pymutex, Cython 3.1; threading.Lock)."
     where = access.where
-    return Finding(
-        where.path,
-        where.line,
-        where.column,
+    return Finding.at(
+        where,
         ID,
         function.name,
         SEVERITY if field or access.root_kind == "global" else Severity.NOTE,

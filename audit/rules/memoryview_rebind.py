@@ -42,10 +42,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         for access in function.accesses:
             if access.kind == "global" and access.memoryview and access.write and access.context.released:
                 if not sharing.locks(function, access):
-                    yield Finding(
-                        access.where.path,
-                        access.where.line,
-                        access.where.column,
+                    yield Finding.at(
+                        access.where,
                         ID,
                         function.name,
                         SEVERITY,

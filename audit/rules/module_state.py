@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from audit.facts import Function, Module, Variable, Where
+from audit.facts import Function, Module, Variable
 from audit.graph import Project
-from audit.rule import Finding, Severity
+from audit.rule import Finding, Severity, Where
 from audit.sharing import GlobalWrite, by_whom, global_writes, is_thread_local, line_of
 
 ID = "module-state"
@@ -75,10 +75,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
     for function in module.functions:
         where = _cached(module, function)
         if where is not None:
-            yield Finding(
-                where.path,
-                where.line,
-                where.column,
+            yield Finding.at(
+                where,
                 ID,
                 function.name,
                 Severity.SLOWS,
@@ -112,7 +110,7 @@ def _variable(module: Module, variable: Variable, writes: list[GlobalWrite]) -> 
 
 
 def _finding(variable: Variable, severity: Severity, message: str, hint: str) -> Finding:
-    return Finding(variable.where.path, variable.where.line, variable.where.column, ID, "", severity, message, hint)
+    return Finding.at(variable.where, ID, "", severity, message, hint)
 
 
 def _hint(variable: Variable) -> str:

@@ -40,10 +40,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
     for found in module.imports:
         package = found.module.split(".")[0]
         if package in _REFUSED:
-            yield Finding(
-                found.where.path,
-                found.where.line,
-                found.where.column,
+            yield Finding.at(
+                found.where,
                 ID,
                 found.function,
                 SEVERITY,

@@ -45,10 +45,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             if not parallel.takes_gil:
                 continue
             what = "parallel() block" if parallel.section else "prange"
-            yield Finding(
-                parallel.where.path,
-                parallel.where.line,
-                parallel.where.column,
+            yield Finding.at(
+                parallel.where,
                 ID,
                 function.name,
                 SEVERITY,

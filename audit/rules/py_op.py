@@ -40,10 +40,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             if operation.context.gil is Gil.RELEASED:
                 refused.setdefault((operation.where.path, operation.where.line), operation)
         for operation in refused.values():
-            yield Finding(
-                operation.where.path,
-                operation.where.line,
-                operation.where.column,
+            yield Finding.at(
+                operation.where,
                 ID,
                 function.name,
                 SEVERITY,
@@ -52,10 +50,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             )
         for call in function.calls:
             if call.context.released and not call.nogil:
-                yield Finding(
-                    call.where.path,
-                    call.where.line,
-                    call.where.column,
+                yield Finding.at(
+                    call.where,
                     ID,
                     function.name,
                     SEVERITY,
@@ -70,10 +66,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         path = project.path(function)
         shown = ", ".join(str(line) for line in lines[:8]) + (f" and {len(lines) - 8} more" if len(lines) > 8 else "")
         where = f" in line{'s' if len(lines) > 1 else ''} {shown}" if lines else ""
-        yield Finding(
-            function.where.path,
-            function.where.line,
-            function.where.column,
+        yield Finding.at(
+            function.where,
             ID,
             function.name,
             SEVERITY,

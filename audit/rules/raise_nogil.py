@@ -43,10 +43,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
         for fact in function.raises:
             if fact.context.gil is not Gil.RELEASED or fact.kind == "reraise":
                 continue
-            yield Finding(
-                fact.where.path,
-                fact.where.line,
-                fact.where.column,
+            yield Finding.at(
+                fact.where,
                 ID,
                 function.name,
                 SEVERITY,

@@ -112,7 +112,7 @@ def _write(function: Function, access: Access, severity: Severity) -> Finding:
             "cython.pymutex, or give each thread an object of its own."
         )
     where = access.where
-    return Finding(where.path, where.line, where.column, ID, function.name, severity, message, hint)
+    return Finding.at(where, ID, function.name, severity, message, hint)
 
 
 def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[Finding]:
@@ -125,10 +125,8 @@ def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[
         message = f"Python code on any thread may replace {found.name}.{member.name}: it is public."
     else:
         return
-    yield Finding(
-        member.where.path,
-        member.where.line,
-        member.where.column,
+    yield Finding.at(
+        member.where,
         ID,
         "",
         Severity.NOTE,

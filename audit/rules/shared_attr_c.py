@@ -93,10 +93,8 @@ def _method(sharing: Sharing, function: Function) -> Iterator[Finding]:
         if free.root_kind == "self" and not sharing.locks(function, free):
             freed[free.where.line, free.expression] = None
             verb = "reallocates" if "realloc" in free.function.lower() else "frees"
-            yield Finding(
-                free.where.path,
-                free.where.line,
-                free.where.column,
+            yield Finding.at(
+                free.where,
                 ID,
                 function.name,
                 SEVERITY,
@@ -123,10 +121,8 @@ def _method(sharing: Sharing, function: Function) -> Iterator[Finding]:
     for call in function.calls:
         changed = _changes_behind(sharing, function, call)
         if changed:
-            yield Finding(
-                call.where.path,
-                call.where.line,
-                call.where.column,
+            yield Finding.at(
+                call.where,
                 ID,
                 function.name,
                 Severity.NOTE,
@@ -140,7 +136,7 @@ def _finding(sharing: Sharing, function: Function, access: Access, what: str) ->
     where = access.where
     severity = Severity.NOTE if sharing.is_locked_elsewhere(access) else SEVERITY
     message = f"{what}; another thread's change in between is lost."
-    return Finding(where.path, where.line, where.column, ID, function.name, severity, message, _REMEDY)
+    return Finding.at(where, ID, function.name, severity, message, _REMEDY)
 
 
 def _is_change(sharing: Sharing, function: Function, access: Access) -> bool:
@@ -216,10 +212,8 @@ def _declaration(sharing: Sharing, found: Class, member: Attribute) -> Iterator[
         message = f"Threads that share one {found.name} share {member.name}, and it is changed without a lock by {who}."
     else:
         return
-    yield Finding(
-        member.where.path,
-        member.where.line,
-        member.where.column,
+    yield Finding.at(
+        member.where,
         ID,
         "",
         Severity.NOTE,

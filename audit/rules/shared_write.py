@@ -57,7 +57,7 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             for write in dict.fromkeys(shared_writes(project, function)):
                 message, hint = _words(write)
                 where = write.where
-                yield Finding(where.path, where.line, where.column, ID, function.name, SEVERITY, message, hint)
+                yield Finding.at(where, ID, function.name, SEVERITY, message, hint)
 
 
 def _words(write: SharedWrite) -> tuple[str, str]:

@@ -75,10 +75,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
                 continue
             where = place_of_line(module, block, static.line)
             place = f"of the function {static.function}" if static.function else "of the C block"
-            yield Finding(
-                where.path,
-                where.line,
-                where.column,
+            yield Finding.at(
+                where,
                 ID,
                 "",
                 SEVERITY,

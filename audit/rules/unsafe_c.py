@@ -120,10 +120,8 @@ def check(module: Module, project: Project) -> Iterator[Finding]:
             if sharing.locks(function, call):
                 continue
             fault, remedy = _FUNCTIONS[name]
-            yield Finding(
-                call.where.path,
-                call.where.line,
-                call.where.column,
+            yield Finding.at(
+                call.where,
                 ID,
                 function.name,
                 Severity.NOTE if at_import or name in _NOTES else SEVERITY,
