@@ -389,6 +389,8 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
     text, undecodable = _decode(data)
     if undecodable is not None:
         return Analysed(None, [Error(path, undecodable[0], undecodable[1], "parse-error", undecodable[2])])
+    if (too_deep := _too_deep(path, text)) is not None:
+        return Analysed(None, [too_deep])
     lines = tuple(text.split("\n"))
     Utils.clear_function_caches()  # what was found where: a file may have come or gone since
     with _listening() as listing:
@@ -399,7 +401,7 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
         # The build may say that it is C++, and not the file
         if any(_ONLY_CPP.search(error.reason) for error in errors) or b"libcpp" in data or b"cppclass" in data:
             again = _analyse(path, data, replace(options, cplus=True))
-            if again.module is not None:
+            if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in errors):
                 return again
     if tree is None or errors:
         if context.took:  # what is wrong shall not depend on what was read before
@@ -437,6 +439,33 @@ def _decode(data: bytes) -> tuple[str, tuple[int, int, str] | None]:
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
         return "", (line, column, f"It cannot be decoded as {encoding}: {error.reason}; name its encoding in a cookie.")
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), None
+
+
+# CPython's own tokenizer allows as many. Cython's parser, where it is compiled, goes on until the C stack ends.
+_DEEPEST = 200
+_BRACKET = re.compile(r"[(\[{]|[)\]}]")
+_BRACKET_BESIDE_TEXT = re.compile(
+    r"#[^\n]*|('''|\"\"\")(?:\\.|(?!\1).)*(?:\1)?|'(?:\\.|[^'\\\n])*'?|\"(?:\\.|[^\"\\\n])*\"?|[(\[{]|[)\]}]",
+    re.DOTALL,
+)
+
+
+def _too_deep(path: str, text: str) -> Error | None:
+    """An error where brackets nest so deeply that Cython could end the process."""
+    for pattern in (_BRACKET, _BRACKET_BESIDE_TEXT):  # the second, slower, knows strings and comments
+        depth = 0
+        for match in pattern.finditer(text):
+            if match.group() in "([{":
+                depth += 1
+                if depth > _DEEPEST:
+                    break
+            elif match.group() in ")]}":
+                depth = max(0, depth - 1)
+        else:
+            return None
+    line = text.count("\n", 0, match.start()) + 1
+    column = match.start() - text.rfind("\n", 0, match.start())
+    return Error(path, line, column, "parse-error", f"Brackets nest more than {_DEEPEST} deep, too deeply for Cython.")
 
 
 def _errors(path: str, said: list[tuple[str, int, int, str]]) -> list[Error]:
@@ -1026,6 +1055,12 @@ class _ModuleReader:
             return
         type_ = node.type
         entry = node.entry
+        if not self.names and getattr(entry.scope, "parent_type", None) is not None:
+            # A method that the module's own .pxd defines: Cython keeps those without their classes
+            self.names, self.owner = [str(entry.scope.name)], entry.scope.parent_type
+            self.on_CFuncDefNode(node)
+            self.names, self.owner = [], None
+            return
         base = getattr(entry, "fused_cfunction", None)
         name = str(base.entry.name if base is not None and getattr(base, "entry", None) else node.declared_name())
         function = self.start(node, name, "cpdef" if node.overridable or entry.is_overridable else "cdef")
@@ -1926,6 +1961,10 @@ class _ModuleReader:
         virtual = False
         if bound:
             scope = entry.scope
+            if not self.is_file(entry.pos) and getattr(entry, "is_unbound_cmethod", False):
+                # Class.method(...): Cython makes an entry for the call, without a place
+                name = f"{scope.name}.{entry.name}"
+                entry = scope.lookup_here(entry.name) or entry
             cname = str(entry.func_cname or entry.cname or "")
             header = str(getattr(scope, "qualified_name", "") or "")
             target = f"{header}.{entry.name}"

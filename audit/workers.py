@@ -85,9 +85,11 @@ def _processes(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], jo
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts_to_the_caller)
     try:
         chunk = min(8, max(1, len(tasks) // (jobs * 8)))
-        results = list(pool.map(_call, [work] * len(tasks), tasks, chunksize=chunk))
+        parts = [pool.submit(_call, work, tasks[start : start + chunk]) for start in range(0, len(tasks), chunk)]
+        results = [result for part in parts for result in part.result()]
     except BaseException as error:
-        pool.shutdown(wait=False, cancel_futures=True)
+        # What waits is not cancelled: Python 3.11 prints a traceback for it when its process has gone.
+        pool.shutdown(wait=False)
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()  # else the program would end only after the files at hand
         if isinstance(error, BrokenProcessPool):
@@ -103,5 +105,5 @@ def _leave_interrupts_to_the_caller() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _call(work: Callable[..., Result], task: tuple[Any, ...]) -> Result:
-    return work(*task)
+def _call(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
+    return [work(*task) for task in tasks]

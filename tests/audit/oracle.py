@@ -1,6 +1,6 @@
 """Cython itself as the judge: marks functions nogil in a copy and compiles to C, and looks for the GIL in the C.
 
-    python -m tests.audit.oracle PATH... [-X NAME=VALUE]...
+    python -m tests.audit.oracle PATH... [-X NAME=VALUE]... [-I FOLDER]...
 
 prints, per package or folder, how many verdicts Cython agrees with and each that it does not. No C compiler is needed.
 """
@@ -23,7 +23,8 @@ from pathlib import Path
 from Cython.Compiler import Main
 from Cython.Compiler import Options as CythonOptions
 
-from audit.facts import Function, Module, Options
+from audit.facts import Check, Function, Module, Options
+from audit.files import discover
 from audit.graph import Project, link
 from audit.tree import analyse
 
@@ -32,6 +33,10 @@ GIL = re.compile(
     r"__PYX_XCLEAR_MEMVIEW\(|__PYX_XDEC_MEMVIEW\(|__pyx_memoryview_slice_memviewslice\(|PyErr_\w+\(|__Pyx_AddTraceback\("
 )
 C_NOISE = re.compile(r"/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)+'", re.DOTALL)
+CHECK = re.compile(
+    r"if \((?P<test>[^;{}\n]*)__Pyx_ErrOccurredWithGIL\(\)\)*\s*__PYX_ERR\((?P<file>\d+), (?P<line>\d+),"
+)
+FILES = re.compile(r"__pyx_f\[\] = \{(?P<names>[^}]*)\}")
 BRACE = re.compile(r"[{}]")
 ERROR = re.compile(r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+):(?P<column>\d+): (?P<message>.+)$", re.MULTILINE)
 
@@ -46,8 +51,12 @@ class Judged:
     blocked: int = 0  # C functions said not to be
     accepted: list[str] = field(default_factory=list)  # ... that Cython accepts
     free: int = 0  # functions called GIL-free
+    proved: int = 0  # ... whose C was there to be read
     takes: list[str] = field(default_factory=list)  # ... with the GIL in their C
     quiet: list[str] = field(default_factory=list)  # markable, not called GIL-free, but nothing is in their C
+    checks: int = 0  # lines said to ask for an exception with the GIL
+    unasked: list[str] = field(default_factory=list)  # ... that do not in C
+    unsaid: list[str] = field(default_factory=list)  # lines that do, and were not said to
     unread: list[str] = field(default_factory=list)
 
     def agreement(self) -> float:
@@ -77,7 +86,7 @@ def judge(paths: Iterable[Path], root: Path, options: Options) -> Judged:
         judged.could, judged.blocked = len(could), len(blocked)
         originals = {Path(name): Path(name).read_bytes() for name in _files(functions)}
 
-        def trial(marked: list[Function], texts: dict[Module, str] | None = None) -> dict[str, list[tuple[int, str]]]:
+        def trial(marked: list[Function], texts: dict[str, str] | None = None) -> dict[str, list[tuple[int, str]]]:
             """Compiles with these marked; Cython's errors by file."""
             _mark(originals, marked)
             errors: dict[str, list[tuple[int, str]]] = {}
@@ -93,8 +102,18 @@ def judge(paths: Iterable[Path], root: Path, options: Options) -> Judged:
                         errors.setdefault(where, []).append((int(match["line"]), match["message"]))
             return errors
 
-        plain = trial([])
         texts: dict[str, str] = {}
+        plain = trial([], texts)
+        compiled = [module for module in modules if texts[module.path]]
+        said = {module.path: said_checks(module) for module in compiled}
+        known = set().union(*said.values(), *(said_checks(module, builtin=True) for module in compiled))
+        ours = {Path(name).name for name in [*_files(functions), *said]}  # not what comes from others' .pxd
+        for module in compiled:
+            found = c_checks(texts[module.path])
+            judged.checks += len(said[module.path])
+            judged.unasked += [f"{module.path}: {check}" for check in sorted(said[module.path] - found)]
+            judged.unsaid += [f"{module.path}: {check}" for check in sorted(found - known) if check[0] in ours]
+        texts.clear()
         # 1. All that could be, together
         errors = _new(trial(could, texts), plain)
         for function in could:
@@ -114,14 +133,21 @@ def judge(paths: Iterable[Path], root: Path, options: Options) -> Judged:
                     group.append(function)
             waiting = [function for function in waiting if function not in group]
             errors = trial([*could, *group])
-            judged.accepted += [_name(function) for function in group if not _inside(function, errors)]
+            judged.accepted += [  # Cython may refuse an override for what it overrides
+                _name(function)
+                for function in group
+                if not any(_inside(one, errors) for one in project.overriding(function))
+            ]
         # 3. The C of what could be, marked
         for function in could:
             module = project.module_of(function)
             bodies = c_bodies(texts[module.path], module, function)
+            for text in texts.values():  # an inline function that only others use
+                bodies = bodies or c_bodies(text, module, function)
             hits = sorted({match.group().rstrip("(") for body in bodies for match in GIL.finditer(body)})
             if project.gil_free(function):
                 judged.free += 1
+                judged.proved += bool(bodies)
                 if hits:
                     judged.takes.append(f"{_name(function)}: {', '.join(hits)}")
             elif bodies and not hits and not _through_callees(project, function):
@@ -160,6 +186,8 @@ def c_bodies(text: str, module: Module, function: Function) -> list[str]:
         rf"^(?!.*;$).*\b(?:__pyx_fuse_\w*?)?__pyx_f_{re.escape(prefix)}_(?:__pyx_fuse_\w*?)?{re.escape(name)}\(.*\{{$",
         re.MULTILINE,
     )
+    if f"_{name}(" not in text:
+        return []
     text, bodies = _quiet(text), []
     for match in pattern.finditer(text):
         depth, index = 1, match.end()
@@ -168,6 +196,33 @@ def c_bodies(text: str, module: Module, function: Function) -> list[str]:
             index = brace.end()
         bodies.append(text[match.end() : index])
     return bodies
+
+
+def said_checks(module: Module, builtin: bool = False) -> set[tuple[str, int, Check]]:
+    """File name, line and kind of the calls (of Cython's own functions) said to ask for an exception with the GIL."""
+    return {
+        (Path(call.where.path).name, call.where.line, call.check)
+        for function in [*module.functions, module.toplevel]
+        if function is not None
+        for call in function.calls
+        if call.context.released
+        and call.check in (Check.ALWAYS, Check.SENTINEL)
+        and (call.kind == "builtin") == builtin
+    }
+
+
+def c_checks(text: str) -> set[tuple[str, int, Check]]:
+    """The same of those in the C."""
+    match = FILES.search(text)
+    names = re.findall(r'"([^"]*)"', match["names"]) if match else []
+    return {
+        (
+            Path(names[int(match["file"])]).name,
+            int(match["line"]),
+            Check.SENTINEL if "&&" in match["test"] else Check.ALWAYS,
+        )
+        for match in CHECK.finditer(text)
+    }
 
 
 @functools.lru_cache(maxsize=4)
@@ -216,7 +271,12 @@ def _related(project: Project, one: Function, other: Function) -> bool:
 
 
 def _through_callees(project: Project, function: Function) -> bool:
-    return any(callee is not None and not project.gil_free(callee) for callee in map(project.resolve, function.calls))
+    return any(
+        not project.gil_free(one)
+        for callee in map(project.resolve, function.calls)
+        if callee is not None
+        for one in project.overriding(callee)
+    )
 
 
 def _mark(originals: dict[Path, bytes], functions: list[Function]) -> None:
@@ -272,25 +332,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("-X", dest="directives", action="append", default=[])
+    parser.add_argument("-I", dest="include_path", action="append", default=[])
     parser.add_argument("--root", type=Path)
     given = parser.parse_args()
     directives: dict[str, object] = {}
     for item in given.directives:
         CythonOptions.parse_directive_list(item, current_settings=directives)
     for path in given.paths:
-        files = (
-            sorted(found for suffix in ("pyx", "pxd", "py") for found in path.rglob(f"*.{suffix}"))
-            if path.is_dir()
-            else [path]
-        )
-        files = [file for file in files if file.suffix != ".py" or "cython" in file.read_text(errors="replace")]
+        files = [Path(file) for file in discover([str(path)]).files]
         root = given.root or (path if path.is_dir() else path.parent)
-        judged = judge(files, root, Options(directives=tuple(sorted(directives.items()))))
+        options = Options(tuple(given.include_path), tuple(sorted(directives.items())))
+        judged = judge(files, root, options)
         print(
             f"{path}: {judged.modules} modules, {judged.could} could be nogil, {judged.blocked} blocked; agreement "
-            f"{judged.agreement():.2%}; {judged.free} GIL-free"
+            f"{judged.agreement():.2%}; {judged.free} GIL-free ({judged.proved} read in C); "
+            f"{judged.checks} exception checks"
         )
-        for title in ("refused", "accepted", "takes", "quiet", "unread"):
+        for title in ("refused", "accepted", "takes", "quiet", "unasked", "unsaid", "unread"):
             for line in getattr(judged, title):
                 print(f"  {title}: {line}")
     return 0

@@ -65,7 +65,11 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_nesting_too_deep_is_an_error(tmp_path):
     (error,) = read(tmp_path, "x = " + "(" * 3000 + "1" + ")" * 3000).errors
+    assert (error.kind, error.line, error.column) == ("parse-error", 1, len("x = ") + 201)
+    (error,) = read(tmp_path, "".join(f"{' ' * n}def f():\n" for n in range(1000)) + " " * 1000 + "pass\n").errors
     assert error.kind == "parse-error"
+    text = "x = '''\n" + ":-( " * 300 + "'''  # " + "(" * 300 + "\ny = '" + "[" * 300 + "'\n"
+    assert read(tmp_path, text + "z = " + "(" * 20 + "1" + ")" * 20 + "\n").errors == []
 
 
 @pytest.mark.parametrize(
@@ -330,3 +334,25 @@ def test_a_fault_of_the_checker_is_told_apart_from_cythons(tmp_path, monkeypatch
     monkeypatch.setattr("audit.tree._ModuleReader.read_variables", lambda self: 1 / 0)
     (error,) = read(tmp_path, HEAD).errors
     assert "a fault of its own: ZeroDivisionError" in error.reason and "test_tree.py" in error.reason
+
+
+# -- methods without an instance ----------------------------------------------------------------------------------
+
+
+def test_static_methods_of_its_own_pxd(tmp_path):
+    (tmp_path / "m.pxd").write_text(
+        HEAD
+        + "cdef class V:\n    @staticmethod\n    cdef inline void low(int *p) nogil:\n        p[0] = 1\n"
+        + "    @staticmethod\n    cdef inline void top(int *p) noexcept nogil:\n        V.low(p)\n"
+    )
+    found = module(tmp_path, HEAD + "cdef class V:\n    pass\n")
+    assert [one.name for one in found.functions] == ["V.low", "V.top"]
+    assert {one.owner for one in found.functions} == {"m.V"}
+    (call,) = function(found, "V.top").calls
+    assert (call.kind, call.name, call.check) == ("c", "V.low", Check.ALWAYS)
+    assert call.declared == function(found, "V.low").where
+
+
+def test_what_is_wrong_beside_being_cpp_is_told(tmp_path):
+    analysed = read(tmp_path, "from libcpp.vector cimport vector\ncdef vector[int] v\ncdef int x = undeclared(1, 2\n")
+    assert analysed.errors and not any("c++" in error.reason for error in analysed.errors)
