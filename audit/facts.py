@@ -166,6 +166,7 @@ class ErrorKind(StrEnum):
     CONVERSION = "conversion"
     UNBOUND = "unbound"
     MEMORYVIEW = "memoryview"
+    COMPARISON = "comparison"
 
 
 @dataclass(frozen=True)

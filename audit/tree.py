@@ -1813,6 +1813,12 @@ class _ModuleReader:
                     self.view(node, "count", self.assigned, _text(node))
                 elif node.initialized_check:
                     self.error_path(node, ErrorKind.UNBOUND, "initializedcheck")
+        elif isinstance(node, ExprNodes.PrimaryCmpNode | ExprNodes.CascadedCmpNode):
+            # Cython lets nogil code compare Python objects, strings for one, which may fail
+            operands = [getattr(node, "operand1", None), node.operand2]
+            if str(node.operator) not in ("is", "is_not") and node.type is not None and not node.type.is_pyobject:
+                if any(operand is not None and operand.type.is_pyobject for operand in operands):
+                    self.error_path(node, ErrorKind.COMPARISON, "")
         if getattr(node, "zerodivision_check", False) and node.type is not None and not node.type.is_pyobject:
             self.error_path(node, ErrorKind.DIVISION, "cdivision")
         elif isinstance(node, ExprNodes.DivNode) and directives.get("cdivision_warnings") and node.operator != "/":
@@ -1846,6 +1852,7 @@ class _ModuleReader:
     on_SliceIndexNode = on_BinopNode
     on_NoneCheckNode = on_BinopNode
     on_PrimaryCmpNode = on_BinopNode
+    on_CascadedCmpNode = on_BinopNode
     on_MemoryCopyNode = on_BinopNode
 
     def on_CoerceToTempNode(self, node: Any) -> None:

@@ -238,6 +238,17 @@ def test_memoryviews(tmp_path):
     assert found["same"] == found["kept"] == (True, False) and found["got"][1] is False
 
 
+def test_comparing_strings_may_fail(tmp_path):
+    linked = project(
+        tmp_path,
+        a=(
+            "cdef int which(str x) noexcept:\n    if x == 'start':\n        return 1\n    return 0\n"
+            "cdef int same(str x, str y) noexcept:\n    return x is y\n"
+        ),
+    )
+    assert verdicts(linked) == {"which": (True, False), "same": (True, True)}
+
+
 def test_a_static_method_is_a_callee_like_any_other(tmp_path):
     linked = project(
         tmp_path,
