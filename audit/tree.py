@@ -398,11 +398,10 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
         said = list(listing.errors)
     errors = _errors(path, said)
     if errors and options.cplus is None and not context.cpp:
-        # The build may say that it is C++, and not the file
-        if any(_ONLY_CPP.search(error.reason) for error in errors) or b"libcpp" in data or b"cppclass" in data:
-            again = _analyse(path, data, replace(options, cplus=True))
-            if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in errors):
-                return again
+        # The build may say that it is C++, and neither the file nor the .pxd in which a class is then not found
+        again = _analyse(path, data, replace(options, cplus=True))
+        if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in errors):
+            return again
     if tree is None or errors:
         if context.took:  # what is wrong shall not depend on what was read before
             with _LIBRARY.set_aside():

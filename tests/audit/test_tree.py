@@ -356,3 +356,9 @@ def test_static_methods_of_its_own_pxd(tmp_path):
 def test_what_is_wrong_beside_being_cpp_is_told(tmp_path):
     analysed = read(tmp_path, "from libcpp.vector cimport vector\ncdef vector[int] v\ncdef int x = undeclared(1, 2\n")
     assert analysed.errors and not any("c++" in error.reason for error in analysed.errors)
+
+
+def test_cpp_may_be_known_to_a_declaration_file_alone(tmp_path):
+    source = 'cdef extern from "low.h":\n    cdef cppclass Low:\n        Low(Low && other)\n'
+    (tmp_path / "low.pxd").write_text(source)
+    assert module(tmp_path, HEAD + "from low cimport Low\ncdef Low *one\n").cplus
