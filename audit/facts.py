@@ -158,6 +158,7 @@ class ErrorKind(StrEnum):
     CONVERSION = "conversion"
     UNBOUND = "unbound"
     MEMORYVIEW = "memoryview"
+    COMPARISON = "comparison"
 
 
 @dataclass(frozen=True)

@@ -397,11 +397,10 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
         said = list(listing.errors)
     errors = _errors(path, said)
     if errors and options.cplus is None and not context.cpp:
-        # The build may say that it is C++, and not the file
-        if any(_ONLY_CPP.search(error.reason) for error in errors) or b"libcpp" in data or b"cppclass" in data:
-            again = _analyse(path, data, replace(options, cplus=True))
-            if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in errors):
-                return again
+        # The build may say that it is C++, and neither the file nor the .pxd in which a class is then not found
+        again = _analyse(path, data, replace(options, cplus=True))
+        if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in errors):
+            return again
     if tree is None or errors:
         if context.took:  # what is wrong shall not depend on what was read before
             with _LIBRARY.set_aside():
@@ -1812,6 +1811,12 @@ class _ModuleReader:
                     self.view(node, "count", self.assigned, _text(node))
                 elif node.initialized_check:
                     self.error_path(node, ErrorKind.UNBOUND, "initializedcheck")
+        elif isinstance(node, ExprNodes.PrimaryCmpNode | ExprNodes.CascadedCmpNode):
+            # Cython lets nogil code compare Python objects, strings for one, which may fail
+            operands = [getattr(node, "operand1", None), node.operand2]
+            if str(node.operator) not in ("is", "is_not") and node.type is not None and not node.type.is_pyobject:
+                if any(operand is not None and operand.type.is_pyobject for operand in operands):
+                    self.error_path(node, ErrorKind.COMPARISON, "")
         if getattr(node, "zerodivision_check", False) and node.type is not None and not node.type.is_pyobject:
             self.error_path(node, ErrorKind.DIVISION, "cdivision")
         elif isinstance(node, ExprNodes.DivNode) and directives.get("cdivision_warnings") and node.operator != "/":
@@ -1845,6 +1850,7 @@ class _ModuleReader:
     on_SliceIndexNode = on_BinopNode
     on_NoneCheckNode = on_BinopNode
     on_PrimaryCmpNode = on_BinopNode
+    on_CascadedCmpNode = on_BinopNode
     on_MemoryCopyNode = on_BinopNode
 
     def on_CoerceToTempNode(self, node: Any) -> None:

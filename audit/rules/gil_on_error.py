@@ -36,6 +36,7 @@ _WHAT = {
     ErrorKind.CONVERSION: "The conversion of {0} is checked",
     ErrorKind.UNBOUND: "{0} is checked for being set",
     ErrorKind.MEMORYVIEW: "{0} is checked as a memoryview operation",
+    ErrorKind.COMPARISON: "The comparison of Python objects in {0} is checked",
 }
 _OFF = {
     "boundscheck": "boundscheck=False",

@@ -86,12 +86,14 @@ def judge(paths: Iterable[Path], root: Path, options: Options) -> Judged:
         judged.could, judged.blocked = len(could), len(blocked)
         originals = {Path(name): Path(name).read_bytes() for name in _files(functions)}
 
-        def trial(marked: list[Function], texts: dict[str, str] | None = None) -> dict[str, list[tuple[int, str]]]:
-            """Compiles with these marked; Cython's errors by file."""
+        def trial(
+            marked: list[Function], texts: dict[str, str] | None = None, only: Module | None = None
+        ) -> dict[str, list[tuple[int, str]]]:
+            """Compiles with these marked, everything or one module; Cython's errors by file."""
             _mark(originals, marked)
             errors: dict[str, list[tuple[int, str]]] = {}
             seen = set()
-            for module in modules:
+            for module in modules if only is None else [only]:
                 text, said = compile_to_c(module, options)
                 if texts is not None:
                     texts[module.path] = text
@@ -124,7 +126,11 @@ def judge(paths: Iterable[Path], root: Path, options: Options) -> Judged:
         # 2. Those blocked by themselves, all at once; by their callees, in groups that do not call one another
         own = [function for function in blocked if project.own_blockers(function)]
         errors = trial([*could, *own])
-        judged.accepted += [_name(function) for function in own if not _inside(function, errors) and not function.nogil]
+        for function in own:
+            # An error that Cython meets early hides what it says of other functions: those are asked about alone
+            if not function.nogil and not _inside(function, errors):
+                if not _inside(function, trial([*could, function], only=project.module_of(function))):
+                    judged.accepted.append(_name(function))
         waiting = [function for function in blocked if not project.own_blockers(function) and not function.nogil]
         while waiting:
             group: list[Function] = []
@@ -133,7 +139,11 @@ def judge(paths: Iterable[Path], root: Path, options: Options) -> Judged:
                     group.append(function)
             waiting = [function for function in waiting if function not in group]
             errors = trial([*could, *group])
-            judged.accepted += [_name(function) for function in group if not _inside(function, errors)]
+            judged.accepted += [  # Cython may refuse an override for what it overrides
+                _name(function)
+                for function in group
+                if not any(_inside(one, errors) for one in project.overriding(function))
+            ]
         # 3. The C of what could be, marked
         for function in could:
             module = project.module_of(function)
@@ -267,7 +277,12 @@ def _related(project: Project, one: Function, other: Function) -> bool:
 
 
 def _through_callees(project: Project, function: Function) -> bool:
-    return any(callee is not None and not project.gil_free(callee) for callee in map(project.resolve, function.calls))
+    return any(
+        not project.gil_free(one)
+        for callee in map(project.resolve, function.calls)
+        if callee is not None
+        for one in project.overriding(callee)
+    )
 
 
 def _mark(originals: dict[Path, bytes], functions: list[Function]) -> None:

@@ -236,3 +236,27 @@ def test_memoryviews(tmp_path):
     )
     found = verdicts(linked)
     assert found["same"] == found["kept"] == (True, False) and found["got"][1] is False
+
+
+def test_comparing_strings_may_fail(tmp_path):
+    linked = project(
+        tmp_path,
+        a=(
+            "cdef int which(str x) noexcept:\n    if x == 'start':\n        return 1\n    return 0\n"
+            "cdef int same(str x, str y) noexcept:\n    return x is y\n"
+        ),
+    )
+    assert verdicts(linked) == {"which": (True, False), "same": (True, True)}
+
+
+def test_a_static_method_is_a_callee_like_any_other(tmp_path):
+    linked = project(
+        tmp_path,
+        a=(
+            "cdef class V:\n    @staticmethod\n    cdef int low(int x) noexcept:\n        return x\n"
+            "    @staticmethod\n    cdef int bad(int x) noexcept:\n        print(x)\n        return x\n"
+            "cdef int yes(int x) noexcept:\n    return V.low(x)\n"
+            "cdef int no(int x) noexcept:\n    return V.bad(x)\n"
+        ),
+    )
+    assert verdicts(linked)["yes"] == (True, True) and verdicts(linked)["no"] == (False, False)

@@ -334,3 +334,31 @@ def test_a_fault_of_the_checker_is_told_apart_from_cythons(tmp_path, monkeypatch
     monkeypatch.setattr("audit.tree._ModuleReader.read_variables", lambda self: 1 / 0)
     (error,) = read(tmp_path, HEAD).errors
     assert "a fault of its own: ZeroDivisionError" in error.reason and "test_tree.py" in error.reason
+
+
+# -- methods without an instance ----------------------------------------------------------------------------------
+
+
+def test_static_methods_of_its_own_pxd(tmp_path):
+    (tmp_path / "m.pxd").write_text(
+        HEAD
+        + "cdef class V:\n    @staticmethod\n    cdef inline void low(int *p) nogil:\n        p[0] = 1\n"
+        + "    @staticmethod\n    cdef inline void top(int *p) noexcept nogil:\n        V.low(p)\n"
+    )
+    found = module(tmp_path, HEAD + "cdef class V:\n    pass\n")
+    assert [one.name for one in found.functions] == ["V.low", "V.top"]
+    assert {one.owner for one in found.functions} == {"m.V"}
+    (call,) = function(found, "V.top").calls
+    assert (call.kind, call.name, call.check) == ("c", "V.low", Check.ALWAYS)
+    assert call.declared == function(found, "V.low").where
+
+
+def test_what_is_wrong_beside_being_cpp_is_told(tmp_path):
+    analysed = read(tmp_path, "from libcpp.vector cimport vector\ncdef vector[int] v\ncdef int x = undeclared(1, 2\n")
+    assert analysed.errors and not any("c++" in error.reason for error in analysed.errors)
+
+
+def test_cpp_may_be_known_to_a_declaration_file_alone(tmp_path):
+    source = 'cdef extern from "low.h":\n    cdef cppclass Low:\n        Low(Low && other)\n'
+    (tmp_path / "low.pxd").write_text(source)
+    assert module(tmp_path, HEAD + "from low cimport Low\ncdef Low *one\n").cplus
