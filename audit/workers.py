@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from audit.errors import BadInput
@@ -76,34 +78,86 @@ def _threads(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], jobs
 
 def _processes(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], jobs: int) -> list[Result]:
     import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing.connection import Connection, wait
 
     # A fork has Cython's compiler loaded already.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts_to_the_caller)
+    results: list[Any] = [None] * len(tasks)
+    waiting = iter(range(len(tasks)))
+    lines: dict[Any, int] = {}  # the task that each process is at
+    processes = []
+
+    def next_task(line: Connection) -> None:
+        index = next(waiting, None)
+        if index is None:
+            line.close()  # the process ends by that
+        else:
+            with _told_of_kills():
+                line.send(tasks[index])
+            lines[line] = index
+
     try:
-        chunk = min(8, max(1, len(tasks) // (jobs * 8)))
-        parts = [pool.submit(_call, work, tasks[start : start + chunk]) for start in range(0, len(tasks), chunk)]
-        results = [result for part in parts for result in part.result()]
-    except BaseException as error:
-        # What waits is not cancelled: Python 3.11 prints a traceback for it when its process has gone.
-        pool.shutdown(wait=False)
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()  # else the program would end only after the files at hand
-        if isinstance(error, BrokenProcessPool):
-            raise BadInput(
-                "A process that read files was killed, perhaps for want of memory; --jobs 1 needs less."
-            ) from None
-        raise
-    pool.shutdown()
+        with _interrupts_held_back():
+            for _ in range(jobs):
+                line, far_end = context.Pipe()
+                processes.append(context.Process(target=_serve, args=(work, far_end, line), daemon=True))
+                processes[-1].start()
+                far_end.close()  # so that a process that is gone ends its line
+                lines[line] = -1
+        for line in list(lines):
+            next_task(line)
+        while lines:
+            ready: Any
+            for ready in wait(list(lines)):
+                with _told_of_kills():
+                    succeeded, result = ready.recv()
+                if not succeeded:
+                    raise result
+                results[lines.pop(ready)] = result
+                next_task(ready)
+    finally:
+        for process in processes:
+            process.terminate()  # else an interrupt would end the program only after the files at hand
+        for process in processes:
+            process.join()
     return results
 
 
-def _leave_interrupts_to_the_caller() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _told_of_kills() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        raise BadInput(
+            "A process that read files was killed, perhaps for want of memory; --jobs 1 needs less."
+        ) from None
 
 
-def _call(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]]) -> list[Result]:
-    return [work(*task) for task in tasks]
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C waits, in this thread and for good in the processes started here; where a system cannot, nothing does."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(work: Callable[..., Any], line: Any, far_end: Any) -> None:
+    """Does what comes through the line until it ends, by the caller's will or with the caller."""
+    far_end.close()  # a copy
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's to answer
+    try:
+        while True:
+            task = line.recv()
+            try:
+                answer = (True, work(*task))
+            except Exception as error:  # noqa: BLE001  handed to the caller
+                error.add_note(traceback.format_exc())
+                answer = (False, error)
+            line.send(answer)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return

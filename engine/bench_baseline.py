@@ -136,8 +136,11 @@ def pss_mib() -> float:
     """Proportional set sizes of this process and all that it started, together."""
     total = 0
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        rollup = Path(f"/proc/{process.pid}/smaps_rollup")
-        for line in rollup.read_text().splitlines():
+        try:
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended, and holds nothing
+        for line in rollup.splitlines():
             if line.startswith("Pss:"):
                 total += int(line.split()[1]) * 1024
     return total / MIB

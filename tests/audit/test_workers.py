@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -47,3 +49,45 @@ def killed(number):
 def test_a_process_that_is_killed_is_a_sentence():
     with pytest.raises(BadInput, match="was killed"):
         each(killed, [(number,) for number in range(10)], 2, "processes")
+
+
+def test_where_an_error_came_from_is_kept():
+    with pytest.raises(ValueError) as caught:
+        each(square, [(-1,)] * 8, 2, "processes")
+    assert "in square" in "".join(caught.value.__notes__)
+
+
+def endless():
+    """A program that has just begun to do endless work in four processes."""
+    code = """import time
+from audit.workers import each
+print(flush=True)
+each(time.sleep, [(0.01,)] * 1000000, 4, "processes")"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    process.stdout.readline()
+    return process
+
+
+@pytest.mark.parametrize("everybody", [False, True], ids=["the program", "as a terminal does"])
+def test_an_interrupt_ends_them_at_any_moment(everybody):
+    for turn in range(10):
+        process = endless()
+        time.sleep(0.03 * turn)  # before the processes start, while they do, and after
+        (os.killpg if everybody else os.kill)(process.pid, signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+        assert process.returncode == -signal.SIGINT and err.count("Traceback") == 1, err
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+
+
+def test_they_end_with_a_caller_that_is_killed():
+    process = endless()
+    time.sleep(1)
+    process.kill()
+    assert process.communicate(timeout=60)[1] == ""  # they hold stderr until they end

@@ -1,6 +1,8 @@
 """Benches: the keys that scripts read, what is measured by default, and what is refused. No figure is judged."""
 
 import math
+import os
+import subprocess
 
 import pytest
 
@@ -143,6 +145,13 @@ def test_baseline(monkeypatch):
     # A process of its own has imported torch once more; a thread has not.
     assert all(row["overhead_mib"] > rows[0]["overhead_mib"] + 50 for row in rows[1:])
     assert all(row["startup_seconds"] > rows[0]["startup_seconds"] for row in rows[1:])
+
+
+def test_a_process_that_has_ended_holds_no_memory():
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and still among the children
+    assert bench_baseline.pss_mib() > 0
+    child.wait()
 
 
 def test_a_measured_run_that_fails_is_told(monkeypatch, capfd):
