@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from Cython import Utils
@@ -125,6 +125,7 @@ _REFUSALS = re.compile(
 
 
 _ONLY_CPP = re.compile(r"only allowed in c\+\+")
+_ABSENT = re.compile(r"'[^']*' not found$")
 
 
 class _Listing:
@@ -200,40 +201,6 @@ def _compilation(options: Options, lines: Iterable[str], suffix: str) -> Any:
     return compilation
 
 
-class _Library(threading.local):
-    """What one thread has read of .pxd files, for the files it reads next.
-
-    NumPy's alone takes longer than most modules. A declaration file is kept where Cython found no fault in it and all
-    that it cimports is kept too, so that whatever is taken from here fits together; types that exist twice would not.
-    """
-
-    def __init__(self) -> None:
-        self.clear(None)
-
-    def clear(self, settings: Any) -> None:
-        self.settings = settings  # all that has a say in what a .pxd means
-        self.kept: dict[tuple[str, str], _Kept] = {}  # by module name and path
-        self.by_scope: dict[int, _Kept] = {}  # the same by id
-        self.cython_scope: Any = None
-
-    @contextmanager
-    def set_aside(self) -> Iterator[None]:
-        """Nothing is there for a while."""
-        saved = dict(self.__dict__)
-        self.clear(None)
-        try:
-            yield
-        finally:
-            self.__dict__.update(saved)
-
-    def fit(self, settings: Any) -> None:
-        """Drops what was read under other settings or has changed since."""
-        if self.settings != settings or len(self.kept) > 1000:
-            self.clear(settings)
-        elif any(_stamp(path) != kept.stamp for (_, path), kept in self.kept.items()):
-            self.clear(settings)
-
-
 @dataclass
 class _Kept:
     scope: Any
@@ -244,7 +211,55 @@ class _Kept:
     needs: list[tuple[str, Any]]  # modules that it cimports, with their scopes
 
 
+@dataclass
+class _Shelf:
+    """What was read of .pxd files under the same settings."""
+
+    kept: dict[tuple[str, str], _Kept] = field(default_factory=dict)  # by module name and path
+    by_scope: dict[int, _Kept] = field(default_factory=dict)  # the same by id
+    cython_scope: Any = None
+
+
+class _Library(threading.local):
+    """What one thread has read of .pxd files, for the files it reads next.
+
+    NumPy's alone takes longer than most modules. A declaration file is kept where Cython found no fault in it and all
+    that it cimports is kept too, so that whatever is taken from here fits together; types that exist twice would not.
+    Files of one project differ in their settings, most often in being C++ or not: some shelves are kept side by side.
+    """
+
+    def __init__(self) -> None:
+        self.shelves: dict[str, _Shelf] = {}  # by all that has a say in what a .pxd means; the last used comes last
+        self.shelf = _Shelf()
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Nothing is there for a while."""
+        saved = dict(self.__dict__)
+        self.__init__()  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            self.__dict__.update(saved)
+
+    def fit(self, settings: Any) -> None:
+        """Takes the shelf of these settings, an empty one where something on it has changed since."""
+        key = repr(settings)
+        shelf = self.shelves.pop(key, None)
+        if (
+            shelf is None
+            or len(shelf.kept) > 1000
+            or any(_stamp(path) != kept.stamp for (_, path), kept in shelf.kept.items())
+        ):
+            shelf = _Shelf()
+        self.shelves[key] = self.shelf = shelf
+        while len(self.shelves) > _SHELVES:
+            del self.shelves[next(iter(self.shelves))]
+
+
 _LIBRARY = _Library()
+# Shelves at once, at up to 100 MB each.
+_SHELVES = 4
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
@@ -266,10 +281,10 @@ class _Context(_CythonContext):
         load = self.cython_scope.load_cythonscope
 
         def load_once() -> None:
-            scope, known = self.cython_scope, _LIBRARY.cython_scope
+            scope, known = self.cython_scope, _LIBRARY.shelf.cython_scope
             if known is None and not scope._cythonscope_initialized:
                 load()
-                _LIBRARY.cython_scope = scope
+                _LIBRARY.shelf.cython_scope = scope
             elif not scope._cythonscope_initialized:
                 scope._cythonscope_initialized = True
                 scope.viewscope = known.viewscope
@@ -292,7 +307,7 @@ class _Context(_CythonContext):
         result = super().process_pxd(source_desc, scope, module_name)
         needs = self._reading.pop()
         path = getattr(source_desc, "filename", "")
-        held = _LIBRARY.by_scope
+        held = _LIBRARY.shelf.by_scope
         if (
             path.endswith(".pxd")
             and str(module_name) != self.own
@@ -304,7 +319,7 @@ class _Context(_CythonContext):
             needs = [(name, need) for name, need in needs if id(need) in held]
             name = str(module_name)
             kept = _Kept(scope, name, path, _stamp(path), self.language_level, needs)
-            _LIBRARY.kept[name, path] = _LIBRARY.by_scope[id(scope)] = kept
+            _LIBRARY.shelf.kept[name, path] = held[id(scope)] = kept
         return result
 
     def _take(self, name: str, pos: Any, sys_path: bool) -> None:
@@ -312,7 +327,7 @@ class _Context(_CythonContext):
         if name == self.own or not Main.module_name_pattern.match(name) or self._loaded(name) is not None:
             return
         path = self.find_pxd_file(name, pos, sys_path=sys_path)
-        kept = _LIBRARY.kept.get((name, os.path.abspath(path))) if path else None
+        kept = _LIBRARY.shelf.kept.get((name, os.path.abspath(path))) if path else None
         if kept is None or not self._fits(kept, set()):
             return
         self._graft(kept)
@@ -331,7 +346,7 @@ class _Context(_CythonContext):
         if here is not None and here is not kept.scope:
             return False
         for _, need in kept.needs:
-            found = _LIBRARY.by_scope.get(id(need))
+            found = _LIBRARY.shelf.by_scope.get(id(need))
             if found is None or (found.name not in seen and not self._fits(found, seen | {kept.name})):
                 return False
         return True
@@ -351,7 +366,7 @@ class _Context(_CythonContext):
         kept.scope.parent_module = None if parent is self else parent
         entries[last] = kept.scope
         for _, need in kept.needs:
-            self._graft(_LIBRARY.by_scope[id(need)])
+            self._graft(_LIBRARY.shelf.by_scope[id(need)])
         if kept.level is not None and kept.level != self.language_level:
             self.set_language_level(kept.level)
 
@@ -402,7 +417,8 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
         if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in errors):
             return again
     if tree is None or errors:
-        if context.took:  # what is wrong shall not depend on what was read before
+        absent = any(_ABSENT.search(error.reason) for error in errors)
+        if context.took and not absent:  # what is wrong shall not depend on what was read before; what is absent cannot
             with _LIBRARY.set_aside():
                 return _analyse(path, data, options)
         if not errors:
