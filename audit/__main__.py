@@ -248,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # Cython's trees are millions of small objects that live as long as their file: looking for circles in them
         # less often saves a tenth of the time.
-        gc.set_threshold(50_000)
+        gc.set_threshold(500_000)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # paths and terminals that know less than Unicode

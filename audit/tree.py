@@ -16,21 +16,14 @@ import os
 import re
 import threading
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from Cython import Utils
-from Cython.Compiler import Errors as _Errors
-from Cython.Compiler import ExprNodes as _ExprNodes
-from Cython.Compiler import Main as _Main
-from Cython.Compiler import Nodes as _Nodes
-from Cython.Compiler import Options as CythonOptions
-from Cython.Compiler import Pipeline, Visitor
-from Cython.Compiler.Optimize import IterationTransform
-from Cython.Compiler.ParseTreeTransforms import GilCheck
-from Cython.Compiler.Scanning import FileSourceDescriptor
+from Cython.Compiler import Lexicon as _Lexicon
+from Cython.Compiler import Scanning as _Scanning
 
 from audit.errors import BadInput, near
 from audit.facts import (
@@ -69,12 +62,123 @@ from audit.facts import (
 )
 from audit.rule import Error, Where
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Loading Cython
+# ---------------------------------------------------------------------------------------------------------------------
+
+_Scanner: Any = _Scanning
+_LETTERS = ("unicode_start_ch_any", "unicode_start_ch_range", "unicode_continuation_ch_any",
+            "unicode_continuation_ch_range")  # fmt: skip
+_LETTERS_LOCK = threading.Lock()
+_few_letters = False
+
+
+def _know_few_letters() -> None:
+    """Gives Cython's scanner, which is made while Cython is loaded, no letters for names but ASCII's.
+
+    Where it is not compiled, half of the time and three quarters of the memory that loading takes go into a table of
+    all letters; few files need it.
+    """
+    global _few_letters
+    saved = {name: vars(_Lexicon)[name] for name in _LETTERS if name in vars(_Lexicon)}
+    if _Scanner.__file__.endswith(".py") and _Scanner.lexicon is None and len(saved) == len(_LETTERS):
+        vars(_Lexicon).update(zip(_LETTERS, ("_", "AZaz", "_", "09"), strict=True))
+        _Scanner.lexicon = _Lexicon.make_lexicon()
+        vars(_Lexicon).update(saved)
+        _few_letters = True
+
+
+def _know_letters(path: str) -> None:
+    """Gives the scanner all letters where a file that is to be read next has more than ASCII's."""
+    global _few_letters
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return  # Cython says so
+    if data.isascii() and _decode(data)[0].isascii():  # not all that is ASCII stays so when it is decoded
+        return
+    with _LETTERS_LOCK:
+        if _few_letters:
+            _Scanner.lexicon = _Lexicon.make_lexicon()
+            _few_letters = False
+
+
+_know_few_letters()
+from Cython import Utils
+from Cython.Compiler import Errors as _Errors
+from Cython.Compiler import ExprNodes as _ExprNodes
+from Cython.Compiler import Main as _Main
+from Cython.Compiler import Nodes as _Nodes
+from Cython.Compiler import Options as CythonOptions
+from Cython.Compiler import Pipeline, Visitor
+from Cython.Compiler.Optimize import IterationTransform
+from Cython.Compiler.ParseTreeTransforms import GilCheck
+from Cython.Compiler.Scanning import FileSourceDescriptor
+
 # Cython's classes set most attributes of their nodes from outside, so nothing can be said of their types.
 Errors: Any = _Errors
 ExprNodes: Any = _ExprNodes
 Main: Any = _Main
 Nodes: Any = _Nodes
 _CythonContext: Any = _Main.Context
+
+
+def _process_children(self: Any, parent: Any, attrs: Any = None, exclude: Any = None) -> dict[str, Any]:
+    """As Cython's VisitorTransform has it, in one function instead of five: a third of the time goes into walking.
+
+    What a transform would only walk through is walked through here at once.
+    """
+    handlers, path, passed = self.dispatch_table, self.access_path, _PASSED[type(self)]
+    results: dict[str, Any] = {}
+    child = parent
+    try:
+        for name in parent.child_attrs:
+            if (attrs is not None and name not in attrs) or (exclude is not None and name in exclude):
+                continue
+            child = parent
+            value = getattr(parent, name)
+            if value is None:
+                continue
+            several = type(value) is list
+            made: Any = []
+            for index, child in enumerate(value if several else (value,)):
+                kind = type(child)
+                if kind in passed and not child.child_attrs:
+                    made.append(child)
+                    continue
+                path.append((parent, name, index if several else None))
+                if kind in passed:
+                    _process_children(self, child)
+                    made.append(child)
+                else:
+                    handler = handlers.get(kind)
+                    if handler is None:
+                        handler = handlers[kind] = self.find_handler(child)
+                        if getattr(handler, "__func__", None) in _PASSING:
+                            passed.add(kind)
+                    made.append(handler(child))
+                path.pop()
+            if not several:
+                made = made[0]
+                assert not isinstance(made, list), f"Cannot insert list here: {name} in {parent!r}"
+            results[name] = made
+    except (Errors.CompileError, Errors.AbortError):
+        raise
+    except Exception as error:  # noqa: BLE001  as Cython does
+        self._raise_compiler_error(child, error)
+    for name, made in results.items():
+        setattr(parent, name, Visitor._flatten_list(made) if type(made) is list else made)
+    return results
+
+
+# Methods that visit a node's children and leave it as it is
+_PASSING = {Visitor.CythonTransform.visit_Node, Visitor.VisitorTransform.recurse_to_children}
+_PASSED: defaultdict[type, set[type]] = defaultdict(set)  # by transform, the nodes for which it has no method but those
+_cythons_process_children = Visitor.VisitorTransform._process_children
+if Visitor.__file__.endswith(".py"):  # compiled, Cython's own is quicker
+    _Transform: Any = Visitor.VisitorTransform
+    _Transform._process_children = _process_children
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Directives
@@ -300,6 +404,17 @@ class _Context(_CythonContext):
         for asked in self._reading:
             asked.append((str(scope.qualified_name), scope))
         return scope
+
+    def parse(self, source_desc: Any, *args: Any, **keywords: Any) -> Any:
+        if _few_letters and isinstance(source_desc, FileSourceDescriptor):
+            _know_letters(str(source_desc.filename))
+        return super().parse(source_desc, *args, **keywords)
+
+    def find_include_file(self, *args: Any, **keywords: Any) -> Any:
+        path = super().find_include_file(*args, **keywords)
+        if _few_letters and path:
+            _know_letters(str(path))
+        return path
 
     def process_pxd(self, source_desc: Any, scope: Any, module_name: str) -> Any:
         before = Errors.get_errors_count()

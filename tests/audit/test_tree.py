@@ -2,11 +2,15 @@
 
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+from Cython.Compiler import Visitor
 
+from audit import tree
 from audit.facts import Check, Gil, GuardKind, Options
 from audit.tree import analyse
 
@@ -362,3 +366,38 @@ def test_cpp_may_be_known_to_a_declaration_file_alone(tmp_path):
     source = 'cdef extern from "low.h":\n    cdef cppclass Low:\n        Low(Low && other)\n'
     (tmp_path / "low.pxd").write_text(source)
     assert module(tmp_path, HEAD + "from low cimport Low\ncdef Low *one\n").cplus
+
+
+# -- what makes Cython quicker changes nothing ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["m.pyx", "part.pxi", "other.pxd"])
+def test_letters_beyond_ascii(tmp_path, place):
+    """In a process of its own: the scanner that knows few letters is given up for good at the first file with more."""
+    texts = {
+        "m.pyx": HEAD + 'from other cimport *\ninclude "part.pxi"\ncdef int last() noexcept nogil:\n    return 1\n',
+        "part.pxi": "",
+        "other.pxd": "",
+    }
+    texts[place] += "cdef inline int größe(int ñ) noexcept nogil:\n    return ñ\n"
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "before.pyx").write_text(HEAD + "x = 1\n")
+    code = """
+from audit.facts import Options
+from audit.tree import analyse
+for path in ("before.pyx", "m.pyx"):
+    found = analyse(path, Options())
+    assert found.errors == [], found.errors
+print(ascii([one.name for one in found.module.functions]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    expected = {"m.pyx": ["last", "größe"], "part.pxi": ["größe", "last"], "other.pxd": ["last"]}
+    assert done.stdout.strip() == ascii(expected[place])
+
+
+def test_walking_finds_what_cythons_own_walking_finds(monkeypatch):
+    paths = sorted(CASES.glob("*.pyx")) + sorted((CASES.parents[2] / "pyx").glob("*.pyx"))
+    found = [repr(analyse(str(path), Options())) for path in paths]
+    monkeypatch.setattr(Visitor.VisitorTransform, "_process_children", tree._cythons_process_children)
+    assert [repr(analyse(str(path), Options())) for path in paths] == found
