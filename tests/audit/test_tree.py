@@ -389,11 +389,11 @@ from audit.tree import analyse
 for path in ("before.pyx", "m.pyx"):
     found = analyse(path, Options())
     assert found.errors == [], found.errors
-print(ascii([one.name for one in found.module.functions]))
+print(ascii(sorted(one.name for one in found.module.functions)))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    expected = {"m.pyx": ["last", "größe"], "part.pxi": ["größe", "last"], "other.pxd": ["last"]}
-    assert done.stdout.strip() == ascii(expected[place])
+    expected = ["last"] if place == "other.pxd" else ["gr\u00f6\u00dfe", "last"]
+    assert done.stdout.strip() == ascii(expected)
 
 
 def test_walking_finds_what_cythons_own_walking_finds(monkeypatch):
