@@ -175,9 +175,9 @@ def _process_children(self: Any, parent: Any, attrs: Any = None, exclude: Any = 
 # Methods that visit a node's children and leave it as it is
 _PASSING = {Visitor.CythonTransform.visit_Node, Visitor.VisitorTransform.recurse_to_children}
 _PASSED: defaultdict[type, set[type]] = defaultdict(set)  # by transform, the nodes for which it has no method but those
-_cythons_process_children = Visitor.VisitorTransform._process_children
 if Visitor.__file__.endswith(".py"):  # compiled, Cython's own is quicker
     _Transform: Any = Visitor.VisitorTransform
+    _cythons_process_children = _Transform._process_children
     _Transform._process_children = _process_children
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -80,31 +81,34 @@ def _processes(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], jo
     import multiprocessing
     from multiprocessing.connection import Connection, wait
 
-    # A fork has Cython's compiler loaded already.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    # A fork has Cython's compiler loaded already, but another thread may hold a lock that it would wait for for ever.
+    alone = sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
+    context: Any = multiprocessing.get_context("fork" if alone else "spawn")
     results: list[Any] = [None] * len(tasks)
-    waiting = iter(range(len(tasks)))
     lines: dict[Any, int] = {}  # the task that each process is at
+    # Neighbours cimport the same, so that each begins in a part of its own; who is done helps whoever has most left.
+    parts: dict[Any, deque[int]] = {}
     processes = []
 
     def next_task(line: Connection) -> None:
-        index = next(waiting, None)
-        if index is None:
+        part = parts[line] or max(parts.values(), key=len)
+        if not part:
             line.close()  # the process ends by that
-        else:
-            with _told_of_kills():
-                line.send(tasks[index])
-            lines[line] = index
+            return
+        index = part.popleft() if part is parts[line] else part.pop()
+        with _told_of_kills():
+            line.send(tasks[index])
+        lines[line] = index
 
     try:
         with _interrupts_held_back():
-            for _ in range(jobs):
+            for job in range(jobs):
                 line, far_end = context.Pipe()
                 processes.append(context.Process(target=_serve, args=(work, far_end, line), daemon=True))
                 processes[-1].start()
                 far_end.close()  # so that a process that is gone ends its line
-                lines[line] = -1
-        for line in list(lines):
+                parts[line] = deque(range(len(tasks) * job // jobs, len(tasks) * (job + 1) // jobs))
+        for line in parts:
             next_task(line)
         while lines:
             ready: Any

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -30,6 +31,16 @@ def test_order(kind, jobs):
 def test_errors_come_through(kind):
     with pytest.raises(ValueError, match="-1"):
         each(square, [(1,), (2,), (-1,), (3,), (4,)], 2, kind)
+
+
+@pytest.mark.filterwarnings("error")  # Python warns of forks beside threads
+def test_processes_beside_other_threads():
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    assert each(square, [(number,) for number in range(8)], 2) == [number * number for number in range(8)]
+    done.set()
+    other.join()
 
 
 def test_nothing_to_do():
