@@ -88,7 +88,7 @@ def _processes(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], jo
     lines: dict[Any, int] = {}  # the task that each process is at
     # Neighbours cimport the same, so that each begins in a part of its own; who is done helps whoever has most left.
     parts: dict[Any, deque[int]] = {}
-    processes = []
+    processes: list[Any] = []
 
     def next_task(line: Connection) -> None:
         part = parts[line] or max(parts.values(), key=len)

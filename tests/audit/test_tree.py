@@ -392,7 +392,7 @@ for path in ("before.pyx", "m.pyx"):
 print(ascii(sorted(one.name for one in found.module.functions)))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    expected = ["last"] if place == "other.pxd" else ["gr\u00f6\u00dfe", "last"]
+    expected = ["last"] if place == "other.pxd" else ["größe", "last"]
     assert done.stdout.strip() == ascii(expected)
 
 
