@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,15 +88,29 @@ def _know_few_letters() -> None:
         _few_letters = True
 
 
+# Comments and strings, and whatever a pattern looks for beside them
+_TEXT = r"""#[^\n]*|('''|\"\"\")(?:\\.|(?!\1).)*(?:\1)?|'(?:\\.|[^'\\\n])*'?|"(?:\\.|[^"\\\n])*"?|"""
+_BEYOND_ASCII = re.compile(_TEXT + r"[^\x00-\x7f]", re.DOTALL)
+
+
+def _may_name(text: str, match: re.Match[str]) -> bool:
+    """Whether letters beyond ASCII in a comment, a string or by themselves may be of a name: an f-string has names."""
+    found = match.group()
+    prefix = text[max(0, match.start() - 2) : match.start()].lower().rstrip("r")
+    formatted = found[0] in "'\"" and prefix.endswith(("f", "t"))
+    return not found.isascii() and (len(found) == 1 or formatted)
+
+
 def _know_letters(path: str) -> None:
-    """Gives the scanner all letters where a file that is to be read next has more than ASCII's."""
+    """Gives the scanner all letters where a file that is to be read next has names with more than ASCII's."""
     global _few_letters
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError:
         return  # Cython says so
-    if data.isascii() and _decode(data)[0].isascii():  # not all that is ASCII stays so when it is decoded
+    text = _decode(data)[0]
+    if text.isascii() or not any(_may_name(text, match) for match in _BEYOND_ASCII.finditer(text)):
         return
     with _LETTERS_LOCK:
         if _few_letters:
@@ -522,32 +536,41 @@ def _analyse(path: str, data: bytes, options: Options) -> Analysed:
         return Analysed(None, [too_deep])
     lines = tuple(text.split("\n"))
     Utils.clear_function_caches()  # what was found where: a file may have come or gone since
+    for library in (nullcontext(), _LIBRARY.set_aside()):
+        with library:
+            found, context = _attempt(path, kind, lines, options)
+            took = context.took
+            if found.errors and options.cplus is None and not context.cpp:
+                # The build may say that it is C++, and neither the file nor the .pxd in which a class is then not found
+                again, context = _attempt(path, kind, lines, replace(options, cplus=True))
+                took = took or context.took
+                if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in found.errors):
+                    found = again
+        # What is wrong shall not depend on what was read before; what is absent cannot
+        if not found.errors or not took or any(_ABSENT.search(error.reason) for error in found.errors):
+            break
+    return found
+
+
+def _attempt(path: str, kind: str, lines: tuple[str, ...], options: Options) -> tuple[Analysed, Any]:
+    """What it says, read once, and Cython's context."""
     with _listening() as listing:
         tree, context = _tree(path, kind, lines, options)
         said = list(listing.errors)
     errors = _errors(path, said)
-    if errors and options.cplus is None and not context.cpp:
-        # The build may say that it is C++, and neither the file nor the .pxd in which a class is then not found
-        again = _analyse(path, data, replace(options, cplus=True))
-        if again.module is not None or any(_ONLY_CPP.search(error.reason) for error in errors):
-            return again
-    if tree is None or errors:
-        absent = any(_ABSENT.search(error.reason) for error in errors)
-        if context.took and not absent:  # what is wrong shall not depend on what was read before; what is absent cannot
-            with _LIBRARY.set_aside():
-                return _analyse(path, data, options)
-        if not errors:
-            errors = [Error(path, 1, 1, "parse-error", "Cython stops on it without saying why.")]
-        return Analysed(None, errors)
+    if tree is None and not errors:
+        errors = [Error(path, 1, 1, "parse-error", "Cython stops on it without saying why.")]
+    if errors:
+        return Analysed(None, errors), context
     refusals = {(where, line): message for where, line, _, message in said if _REFUSALS.search(message)}
     try:
-        return Analysed(_ModuleReader(path, kind, lines, tree, context, options, refusals).read(), [])
+        module = _ModuleReader(path, kind, lines, tree, context, options, refusals).read()
     except RecursionError:
         raise
     except Exception as error:  # noqa: BLE001  one file that cannot be read does not take the others' findings away
-        return Analysed(
-            None, [Error(path, 1, 1, "parse-error", f"The checker fails on it, a fault of its own: {_told(error)}")]
-        )
+        reason = f"The checker fails on it, a fault of its own: {_told(error)}"
+        return Analysed(None, [Error(path, 1, 1, "parse-error", reason)]), context
+    return Analysed(module, []), context
 
 
 def _decode(data: bytes) -> tuple[str, tuple[int, int, str] | None]:
@@ -573,10 +596,7 @@ def _decode(data: bytes) -> tuple[str, tuple[int, int, str] | None]:
 # CPython's own tokenizer allows as many. Cython's parser, where it is compiled, goes on until the C stack ends.
 _DEEPEST = 200
 _BRACKET = re.compile(r"[(\[{]|[)\]}]")
-_BRACKET_BESIDE_TEXT = re.compile(
-    r"#[^\n]*|('''|\"\"\")(?:\\.|(?!\1).)*(?:\1)?|'(?:\\.|[^'\\\n])*'?|\"(?:\\.|[^\"\\\n])*\"?|[(\[{]|[)\]}]",
-    re.DOTALL,
-)
+_BRACKET_BESIDE_TEXT = re.compile(_TEXT + r"[(\[{]|[)\]}]", re.DOTALL)
 
 
 def _too_deep(path: str, text: str) -> Error | None:

@@ -396,6 +396,26 @@ print(ascii(sorted(one.name for one in found.module.functions)))
     assert done.stdout.strip() == ascii(expected)
 
 
+@pytest.mark.parametrize(
+    ("line", "all_letters"),
+    [
+        ("s = 'größe'  # “größe”\n", False),
+        ('s = """\n\'größe\n"""\nt = r"ñ" \'#\'\n', False),
+        ("größe = 1\n", True),
+        ("s = '#' + str(größe := 1)\n", True),
+        ("größe = 1\ns = f'{größe}'\n", True),
+        ("size = 1\ns = Rf'ñ {größe}'\n", True),
+    ],
+)
+@pytest.mark.skipif(not Visitor.__file__.endswith(".py"), reason="a compiled Cython has all letters at once")
+def test_letters_are_made_for_names_alone(tmp_path, monkeypatch, line, all_letters):
+    monkeypatch.setattr(tree, "_few_letters", True)
+    monkeypatch.setattr(tree._Lexicon, "make_lexicon", lambda: tree._Scanner.lexicon)
+    (tmp_path / "m.pyx").write_text(HEAD + line, encoding="utf-8")
+    tree._know_letters(str(tmp_path / "m.pyx"))
+    assert tree._few_letters is not all_letters
+
+
 @pytest.mark.skipif(not Visitor.__file__.endswith(".py"), reason="this Cython is compiled, and walks by itself")
 def test_walking_finds_what_cythons_own_walking_finds(monkeypatch):
     paths = sorted(CASES.glob("*.pyx")) + sorted((CASES.parents[2] / "pyx").glob("*.pyx"))
