@@ -1,4 +1,4 @@
-"""`freecfr bench end-to-end`: whole iterations of training as a run does them, phase by phase."""
+"""`freecfr bench end-to-end`: whole iterations of training as a run does them, phase by phase and part by part."""
 
 from __future__ import annotations
 
@@ -12,27 +12,38 @@ from engine.hardware import cpu_has_bf16
 from engine.trainer import Trainer
 from engine.training_bench import training_rows
 
-PHASES = ("collect", "remember", "train", "publish", "iteration")
+PHASES = ("collect", "remember", "train", "publish", "digest")
+# Parts of collecting in which threads work side by side, as the trainer's metrics name them -> what they are.
+COLLECTING = {"logic": "game logic", "encode": "encoding", "forward": "forward", "strategy": "regret matching",
+              "write": "sample writing"}  # fmt: skip
 
 # Iterations that count; --set iterations=N measures more. One before them does not: it compiles products, and its
-# networks still play uniformly, in games twice as long as those that follow.
-BASE = ("iterations=1", "evaluation.every=0")
+# networks still play uniformly, in games twice as long as those that follow. The last alone is evaluated.
+BASE = ("iterations=1", f"evaluation.every={1 << 30}")
 
 DEFAULT_UPDATES = TrainingSettings().updates
 
 
 def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each thread count (by default one a core) and precision."""
+    """A row for each thread count (by default one a core) and precision; then a row for each part of its iterations.
+
+    iteration_seconds leaves evaluate_seconds out, as few iterations are evaluated. A part's seconds are its share of
+    the phase's, so that all parts together are the iteration; thread_seconds are what all threads spent on it.
+    """
     config = Config().with_overrides([*BASE, *overrides])
     counts: Sequence[int | None] = threads or [None]
-    rows = []
+    rows: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     for count in counts:
-        rows += [_row(config, count, *precision) for precision in _precisions(config)]
+        for dtype, autocast in _precisions(config):
+            row, of_row = _row(config, count, dtype, autocast)
+            rows.append(row)
+            parts += of_row
         say("training beside its own products")
         alone = {row["dtype"]: row for row in training_rows(count, overrides)}
         for row in rows[-len(_precisions(config)) :]:
             row |= _shares(alone["bfloat16" if row["autocast"] else "float32"], config.training.updates)
-    return rows
+    return rows + parts
 
 
 def _precisions(config: Config) -> list[tuple[str, bool]]:
@@ -44,7 +55,10 @@ def _precisions(config: Config) -> list[tuple[str, bool]]:
     return [(config.inference_dtype, config.training.autocast)]
 
 
-def _row(config: Config, threads: int | None, dtype: str, autocast: bool) -> dict[str, Any]:
+def _row(
+    config: Config, threads: int | None, dtype: str, autocast: bool
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """One setting's row, and those of its parts."""
     changes = [f"iterations={config.iterations + 1}", f"inference_dtype={dtype}"]
     changes += [f"training.autocast={str(autocast).lower()}"] + [f"threads={threads}"] * bool(threads)
     measured: list[dict[str, Any]] = []
@@ -52,11 +66,12 @@ def _row(config: Config, threads: int | None, dtype: str, autocast: bool) -> dic
     say(f"{config.iterations} + 1 iterations, {dtype}, {trainer.config.threads} threads")
     trainer.run()
     counted = measured[1:]
+    whole = [each["iteration_seconds"] - each["evaluate_seconds"] for each in counted]
     seconds = {f"{phase}_seconds": median(each[f"{phase}_seconds"] for each in counted) for phase in PHASES}
-    return {
-        "threads": trainer.config.threads,
-        "inference_dtype": dtype,
-        "autocast": autocast,
+    seconds |= {"evaluate_seconds": counted[-1]["evaluate_seconds"], "iteration_seconds": median(whole)}
+    setting = {"threads": trainer.config.threads, "inference_dtype": dtype, "autocast": autocast}
+    row = {
+        **setting,
         **seconds,
         **_scaled(config.training.updates, seconds),
         "nodes_per_second": median(each["nodes_per_second"] for each in counted),
@@ -64,8 +79,55 @@ def _row(config: Config, threads: int | None, dtype: str, autocast: bool) -> dic
         "networks": len(trainer.learners),
         "updates": config.training.updates,
         "batch_size": config.training.batch_size,
-        **summary("iteration_seconds", [each["iteration_seconds"] for each in counted]),
+        **summary("iteration_seconds", whole),
     }
+    return row, [setting | part for part in _parts(counted, whole, trainer.threads)]
+
+
+def _parts(counted: Sequence[dict[str, Any]], whole: Sequence[float], threads: int) -> list[dict[str, Any]]:
+    """What an iteration's time went to, on the trainer's one clock, and evaluation beside it."""
+    each = [_parts_of(metrics, seconds, threads) for metrics, seconds in zip(counted, whole, strict=True)]
+    rows = []
+    for name in each[0]:
+        seconds = [parts[name][0] for parts in each]
+        rows.append(
+            {
+                "part": name,
+                "seconds": median(seconds),
+                "thread_seconds": median(parts[name][1] for parts in each),
+                "share": median(one / total for one, total in zip(seconds, whole, strict=True)),
+                **summary("seconds", seconds),
+            }
+        )
+    spent = counted[-1]["evaluate_seconds"]
+    rows.append(
+        {"part": "evaluation", "seconds": spent, "thread_seconds": spent * threads, "share": spent / median(whole)}
+        | summary("seconds", [spent])
+    )
+    return rows
+
+
+def _parts_of(metrics: dict[str, Any], whole: float, threads: int) -> dict[str, tuple[float, float]]:
+    """Part -> its seconds and thread seconds, of one iteration."""
+
+    def spent(part: str) -> float:
+        return metrics[f"{part}_thread_seconds"]
+
+    parts = {COLLECTING[part]: (spent(part) / threads, spent(part)) for part in COLLECTING}
+    parts["merging"] = (spent("merge"), spent("merge"))
+    waited = metrics["collect_seconds"] - sum(seconds for seconds, _ in parts.values())
+    parts["collecting: waiting, Python"] = (waited, waited * threads)
+    parts["memory"] = (metrics["remember_seconds"], metrics["remember_seconds"])
+    networks = [key for key in metrics if key.startswith("train_") and key.endswith("_thread_seconds")]
+    for key in networks:
+        parts[f"training {key[len('train_') : -len('_thread_seconds')]}"] = (metrics[key] / threads, metrics[key])
+    waited = metrics["train_seconds"] - sum(metrics[key] for key in networks) / threads
+    parts["training: waiting, Python"] = (waited, waited * threads)
+    parts["publishing"] = (metrics["publish_seconds"], metrics["publish_seconds"])
+    parts["digest"] = (metrics["digest_seconds"], metrics["digest_seconds"])
+    other = whole - sum(seconds for seconds, _ in parts.values())
+    parts["other"] = (other, other)
+    return parts
 
 
 def _scaled(updates: int, seconds: dict[str, float]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -42,6 +43,7 @@ class Collected:
 
     records: dict[str, list[np.ndarray]]  # "advantage0", "advantage1", "strategy" -> uint8 (n, record_bytes) each
     stats: TraversalStats
+    merge_seconds: float  # of the caller, once all blocks had ended
 
 
 class Collector(AbstractContextManager, Protocol):
@@ -79,13 +81,15 @@ def collect(
         for first in range(0, traversal.count, traversal.block)
     ]
     blocks = collector.run(pool, jobs)
+    began = perf_counter()
     stats = TraversalStats()
     for samples in blocks:
         stats.merge(samples.stats)
     records: dict[str, list[np.ndarray]] = {f"advantage{player}": [] for player in traversers}
     for job, samples in zip(jobs, blocks, strict=True):
         records[f"advantage{job.traverser}"].append(samples.advantage)
-    return Collected({**records, "strategy": [samples.strategy for samples in blocks]}, stats)
+    records["strategy"] = [samples.strategy for samples in blocks]
+    return Collected(records, stats, perf_counter() - began)
 
 
 def new_block(game: Any, config: Any, job: Job) -> TraversalBlock:
@@ -115,7 +119,10 @@ def run_block(
     while block.advance():
         check()
         player = _player_to_answer(block)
-        block.answer(player, evaluate[player](block.rows(player)), is_batch)
+        began = perf_counter_ns()
+        outputs = evaluate[player](block.rows(player))
+        block.stats.add_forward(perf_counter_ns() - began)
+        block.answer(player, outputs, is_batch)
     return samples_of(block)
 
 
@@ -134,7 +141,9 @@ def run_together(
             asking = [block for block, choice in zip(running, chosen, strict=True) if choice == player]
             if not asking:
                 continue
+            began = perf_counter_ns()
             outputs = evaluate[player](np.concatenate([block.rows(player) for block in asking]))
+            blocks[0].stats.add_forward(perf_counter_ns() - began)
             blocks[0].stats.add_batch(len(outputs))
             start = 0
             for block in asking:

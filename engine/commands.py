@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,12 @@ def bench(args: argparse.Namespace) -> int:
         print(dumps(result))
         return 0
     print(" ".join(f"{key}={value}" for key, value in result["machine"].items()))
-    rows = result["rows"]
+    for _, rows in groupby(result["rows"], key=lambda row: row["figure"]):
+        _print_table(list(rows))
+    return 0
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     # What is the same everywhere is said once, so that the table fits a terminal.
     common = [column for column in columns if len(rows) > 1 and len({row.get(column) for row in rows}) == 1]
@@ -230,7 +236,6 @@ def bench(args: argparse.Namespace) -> int:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
-    return 0
 
 
 def _cell(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -50,9 +51,11 @@ class Learner:
         size = training.batch_size // self.shards
         self._parts = [Part(memory.layout, size, half=training.autocast) for _ in range(self.shards)]
         self._loss_sum = math.nan
+        self.thread_seconds = 0.0  # that threads spent on this iteration's updates, all of them together
 
     def begin(self, iteration: int) -> None:
         """Get ready for the updates of an iteration (counted from 1); call before the chain runs."""
+        began = perf_counter()
         self._iteration = iteration
         self._iteration_weights = iteration_weights(iteration, self.config.training.weighting)
         self._loss_sum = 0.0
@@ -65,9 +68,11 @@ class Learner:
         with self.model.writing():
             self._differentiate.refresh()
         self._draw(0)
+        self.thread_seconds = perf_counter() - began
 
     def shard(self, step: int, index: int) -> None:
         """Loss and gradients of one part of the batch, of samples by their weights, not yet divided by their sum."""
+        began = perf_counter()
         part, size = self._parts[index], self.config.training.batch_size // self.shards
         gather(
             self.memory.layout,
@@ -84,9 +89,11 @@ class Learner:
             gradient = torch.empty_like(outputs)
             part.loss = self._loss_of(array(outputs), *part.arrays[1:], array(gradient))
             part.gradients = self._differentiate.backward(kept, gradient.to(self._device))
+        part.seconds = perf_counter() - began
 
     def finish(self, step: int) -> None:
         """Sum the shards' gradients in order, step, draw the next batch."""
+        began = perf_counter()
         training = self.config.training
         # A loss is a mean over the batch's total weight, so that its size does not depend on importance weights.
         weight = max(sum(part.weight() for part in self._parts), _TINY)
@@ -109,6 +116,7 @@ class Learner:
         self._loss_sum += loss
         if step + 1 < self.steps:
             self._draw(step + 1)
+        self.thread_seconds += perf_counter() - began + sum(part.seconds for part in self._parts)
 
     @property
     def loss(self) -> float:
@@ -153,6 +161,7 @@ class Part:
         ]
         self.gradients: list[torch.Tensor] = []
         self.loss = math.nan
+        self.seconds = 0.0  # that its shard took
 
     def weight(self) -> float:
         """Total weight of the samples."""

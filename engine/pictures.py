@@ -169,7 +169,10 @@ def phases(runs: list[Run]) -> Figure | None:
 def _phase_means(run: Run) -> dict[str, float]:
     """Phase -> mean seconds; what is left of iteration_seconds, and slivers nobody could see, is `other`."""
     keys = dict.fromkeys(
-        key for line in run.metrics for key in line if key.endswith("_seconds") and key != "iteration_seconds"
+        key
+        for line in run.metrics
+        for key in line
+        if key.endswith("_seconds") and not key.endswith("_thread_seconds") and key != "iteration_seconds"
     )
     means = {key.removesuffix("_seconds"): sum(run.series(key)[1]) / len(run.metrics) for key in keys}
     total = sum(run.series("iteration_seconds")[1]) / len(run.metrics)

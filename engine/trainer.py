@@ -131,16 +131,19 @@ class Trainer:
             optimizers={name: learner.optimizer.state_dict() for name, learner in self.learners.items()},
             totals={name: total + counts[name] for name, total in self.totals.items()},
         )
+        digest = self.store.digest(boundary)
+        clock.lap("digest")
         self.metrics = {
             "iteration": iteration,
             **boundary.totals,
-            "digest": self.store.digest(boundary),
+            "digest": digest,
             **{f"iteration_{name}": count for name, count in counts.items() if name not in boundary.totals},
             **{f"{name}_samples": memory.size for name, memory in self.memories.items()},
             **self._losses(),
             **judged,
             "nodes_per_second": counts["nodes"] / clock.seconds["collect"],
             **{f"{phase}_seconds": seconds for phase, seconds in clock.seconds.items()},
+            **{f"{part}_thread_seconds": seconds for part, seconds in clock.thread_seconds.items()},
             "iteration_seconds": clock.total(),
             "threads": self.threads,
             "workers": self.config.workers,
@@ -161,6 +164,7 @@ class Trainer:
         """Collect, remember, train and publish for these players; the last of an iteration trains the strategy too."""
         collected = collect(pool, self.collector, self.config, iteration, traversers)
         clock.lap("collect")
+        clock.spent({**collected.stats.seconds(), "merge": collected.merge_seconds})
         advantages = [ADVANTAGES[player] for player in traversers]
         filled = [name for name in self.memories if name in collected.records]
         pool.map(lambda name: self._remember(name, collected), filled)
@@ -173,6 +177,7 @@ class Trainer:
         pool.map(lambda learner: learner.begin(iteration), learners)
         run_chains(pool, learners)
         clock.lap("train")
+        clock.spent({f"train_{learner.name}": learner.thread_seconds for learner in learners})
         for player in traversers:
             self._publish(player)
         clock.lap("publish")
@@ -218,16 +223,25 @@ def _state_of(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 class _Clock:
-    """Seconds of one iteration's phases, `seconds` by name."""
+    """Seconds of one iteration, by name: of its phases, and of their parts, in which threads work side by side.
+
+    Those of parts are sums over threads: of collecting see pyx.stats.Spent, of training one of each network.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.thread_seconds: dict[str, float] = {}
         self._start = self._last = time.perf_counter()
 
     def lap(self, phase: str) -> None:
         """What passed since the last lap went to `phase`."""
         last, self._last = self._last, time.perf_counter()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + self._last - last
+
+    def spent(self, seconds: dict[str, float]) -> None:
+        """What threads spent on parts of the last phase."""
+        for part, more in seconds.items():
+            self.thread_seconds[part] = self.thread_seconds.get(part, 0.0) + more
 
     def total(self) -> float:
         return time.perf_counter() - self._start

@@ -19,7 +19,16 @@ ctypedef struct Counters:
     int64_t batches
     int64_t batch_sizes[BATCH_BUCKETS]      # bucket b: batches of 2**b .. 2**(b+1) - 1 rows
 
+# Where the time of the threads went that ran blocks, in nanoseconds; sums.
+ctypedef struct Spent:
+    int64_t logic               # rules, chance, actions, payoffs carried back
+    int64_t encode              # rows for the network
+    int64_t forward             # the network's answers
+    int64_t strategy            # regret matching, and the choice of an action
+    int64_t write               # samples
+
 
 cdef class TraversalStats:
     cdef Counters counters
+    cdef Spent spent
     cdef void count_batch(self, int64_t rows) noexcept nogil

@@ -23,6 +23,11 @@ cdef class TraversalStats:
         """Count a batch of `rows` rows."""
         self.count_batch(rows)
 
+    # nogil-audit: ignore-within[shared-attr-c] of the one thread that runs the block
+    def add_forward(self, int64_t nanoseconds):
+        """Count time that the block's thread spent on answers of the network."""
+        self.spent.forward += nanoseconds
+
     # nogil-audit: ignore-within[shared-attr-c] one thread merges blocks that have ended
     def merge(self, TraversalStats other):
         """Add another block's counters to these."""
@@ -33,17 +38,24 @@ cdef class TraversalStats:
         for i in range(sizeof(Counters) // sizeof(int64_t)):
             mine[i] += theirs[i]
         self.counters.max_depth = deepest
+        mine, theirs = <int64_t*>&self.spent, <const int64_t*>&other.spent
+        for i in range(sizeof(Spent) // sizeof(int64_t)):
+            mine[i] += theirs[i]
 
     def as_dict(self):
         """Field name -> int; batch_sizes -> list of BATCH_BUCKETS ints."""
         return self.counters
 
+    def seconds(self):
+        """Part of the work -> seconds that threads spent on it, all threads together."""
+        return {part: 1e-9 * spent for part, spent in (<dict>self.spent).items()}
+
     def __reduce__(self):
-        return _restored, (self.as_dict(),)
+        return _restored, (self.counters, self.spent)
 
 
-def _restored(counters):
+def _restored(counters, spent):
     """Pickled counters again."""
     cdef TraversalStats stats = TraversalStats()
-    stats.counters = counters
+    stats.counters, stats.spent = counters, spent
     return stats

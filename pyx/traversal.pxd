@@ -22,6 +22,9 @@ ctypedef struct Lane:
     void* state
     int* actions                # of the decision it waits at, max_legal
     Output* places              # of the same
+    double* strategy            # of the same, once answered
+    int32_t sampled             # of the same: which action, and with what probability
+    double sampling
     uint8_t* frames             # external sampling: max_length frames
 
 # Outcome sampling: what the way back needs of an advantage record.
@@ -75,12 +78,17 @@ cdef class TraversalBlock:
     cdef uint8_t* rows_of[2]
     cdef int32_t* lane_of[2]                # per player: the lane of each row
     cdef int32_t n_waiting[2]
+    cdef int32_t n_observed[2]              # of these, how many rows are written
     cdef bint stuck                         # every lane waits, and nothing was answered since advance()
     cdef void run(self) noexcept nogil
     cdef void run_lane(self, int32_t index) noexcept nogil
     cdef void begin(self, Lane* lane) noexcept nogil
     cdef void wait(self, Lane* lane, int32_t index, int player, int n) noexcept nogil
-    cdef void take(self, int player, const float* outputs, int64_t stride) noexcept nogil
-    cdef void decide(self, Lane* lane, int player, const uint8_t* row, const double* strategy) noexcept nogil
+    cdef void observe(self, int player) noexcept nogil
+    cdef void choose(self, int player, const float* outputs, int64_t stride) noexcept nogil
+    cdef void write(self, int player) noexcept nogil
+    cdef void write_strategy(self, Lane* lane, const uint8_t* row) noexcept nogil
+    cdef void write_advantage(self, Lane* lane, const uint8_t* row) noexcept nogil
+    cdef void play(self, int player) noexcept nogil
     cdef bint unwind(self, Lane* lane, double value) noexcept nogil
     cdef void settle(self, Lane* lane, double payoff) noexcept nogil

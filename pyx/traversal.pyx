@@ -4,15 +4,19 @@ The whole algorithm, one traversal:
 
     run_lane    go on until a decision with a choice: deal chance, play forced moves; at the end hand
                 back the payoff (settle / unwind) and take the block's next traversal
-    wait        write the decision's row into the batch
-    take        the network's answer becomes a strategy
-    decide      record a sample, choose an action, play it
+    observe     write the decision's row into the batch
+    choose      the network's answer becomes a strategy, and an action
+    write       record a sample
+    play        the action
 
+Each goes over all lanes before the next begins, so that its time can be told from the others'.
 Source: Lanctot, Waugh, Zinkevich, Bowling 2009 (both samplings); Brown, Lerer, Gross, Sandholm 2019
 (what is recorded). Nothing here depends on which thread runs a block, nor when.
 """
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
+
+from time import perf_counter_ns
 
 import numpy as np
 
@@ -45,6 +49,10 @@ cdef inline int* frame_actions(Frame* frame, int max_legal) noexcept nogil:
 cdef inline void* frame_state(Frame* frame, int max_legal) noexcept nogil:
     # An even number of ints, so that the state is 8-byte aligned.
     return <void*>(frame_actions(frame, max_legal) + ((max_legal + 1) & ~1))
+
+
+cdef inline float own_weight(const Lane* lane) noexcept nogil:
+    return <float>(lane.weight if lane.weight < LARGEST_WEIGHT else LARGEST_WEIGHT)
 
 
 cdef class Records:
@@ -89,7 +97,7 @@ cdef class TraversalBlock:
     def __cinit__(self, Game game, str algorithm, int traverser, int64_t first, int64_t count, *, int lanes,
                   uint64_t seed, uint32_t iteration, double exploration=0.6, str fallback="best",
                   bint keep_strategy=True):
-        cdef size_t lane_bytes, actions_bytes, places_bytes
+        cdef size_t lane_bytes, actions_bytes, places_bytes, strategy_bytes
         cdef uint8_t[:, ::1] view
         cdef uint8_t* cursor
         cdef int i
@@ -119,7 +127,8 @@ cdef class TraversalBlock:
                             + game.state_bytes)
         actions_bytes = (4 * game.max_legal + 7) & ~7
         places_bytes = (sizeof(Output) * game.max_legal + 7) & ~7
-        lane_bytes = game.state_bytes + actions_bytes + places_bytes
+        strategy_bytes = sizeof(double) * game.max_legal
+        lane_bytes = game.state_bytes + actions_bytes + places_bytes + strategy_bytes
         if self.external:
             lane_bytes += self.frame_bytes * game.max_length
         self.lanes = <Lane*>calloc(self.n_lanes, sizeof(Lane))
@@ -133,7 +142,8 @@ cdef class TraversalBlock:
             self.lanes[i].state = cursor
             self.lanes[i].actions = <int*>(cursor + game.state_bytes)
             self.lanes[i].places = <Output*>(cursor + game.state_bytes + actions_bytes)
-            self.lanes[i].frames = cursor + game.state_bytes + actions_bytes + places_bytes
+            self.lanes[i].strategy = <double*>(cursor + game.state_bytes + actions_bytes + places_bytes)
+            self.lanes[i].frames = <uint8_t*>self.lanes[i].strategy + strategy_bytes
             self.begin(&self.lanes[i])
         self.arrays = [np.zeros((self.n_lanes, game.row_bytes), np.uint8) for _ in range(2)]
         for i in range(2):
@@ -147,6 +157,7 @@ cdef class TraversalBlock:
         free(self.lane_of[0])
         free(self.lane_of[1])
 
+    # nogil-audit: ignore-within[shared-attr-c] one thread runs a block
     def advance(self):
         """Run every lane to its next decision. Returns how many rows wait, 0 when the block is done.
 
@@ -155,8 +166,15 @@ cdef class TraversalBlock:
         if self.stuck:
             raise ValueError(f"{self.n_waiting[0]} and {self.n_waiting[1]} rows of players 0 and 1 wait for answers; "
                              "answer a player's before the next advance()")
+        cdef int64_t began = perf_counter_ns(), stood
         with nogil:
             self.run()
+        stood = perf_counter_ns()
+        with nogil:
+            self.observe(0)
+            self.observe(1)
+        self.stats.spent.logic += stood - began
+        self.stats.spent.encode += <int64_t>perf_counter_ns() - stood
         self.stuck = self.n_waiting[0] or self.n_waiting[1]
         return self.n_waiting[0] + self.n_waiting[1]
 
@@ -168,6 +186,7 @@ cdef class TraversalBlock:
         """The packed rows that wait for `player`'s network: uint8 (waiting, row_bytes)."""
         return self.arrays[player][:self.n_waiting[player]]
 
+    # nogil-audit: ignore-within[shared-attr-c] one thread runs a block
     def answer(self, int player, const float[:, ::1] outputs, bint is_batch=True):
         """The network's outputs for rows(player): float32 (waiting, n_actions).
 
@@ -179,12 +198,22 @@ cdef class TraversalBlock:
         if outputs.shape[0] != n or outputs.shape[1] != self.game.n_actions:
             raise ValueError(f"an answer of {outputs.shape[0]} x {outputs.shape[1]} outputs for {n} rows; "
                              f"{self.game.name} has {self.game.n_actions} outputs a row")
-        self._reserve(n)
+        cdef int64_t began = perf_counter_ns(), chosen, written
         if is_batch:
             self.stats.count_batch(n)
         self.stuck = False
         with nogil:
-            self.take(player, &outputs[0, 0], outputs.shape[1])
+            self.choose(player, &outputs[0, 0], outputs.shape[1])
+        chosen = perf_counter_ns()
+        self._reserve(n)
+        with nogil:
+            self.write(player)
+        written = perf_counter_ns()
+        with nogil:
+            self.play(player)
+        self.stats.spent.strategy += chosen - began
+        self.stats.spent.write += written - chosen
+        self.stats.spent.logic += <int64_t>perf_counter_ns() - written
 
     # nogil-audit: ignore-within[shared-attr-c] one thread runs a block
     def _reserve(self, int64_t n):
@@ -259,71 +288,100 @@ cdef class TraversalBlock:
         lane.weight = 1.0
 
     cdef void wait(self, Lane* lane, int32_t index, int player, int n) noexcept nogil:
-        cdef int32_t row = self.n_waiting[player]
-        self.game.observe(lane.state, player, self.rows_of[player] + row * self.layout.row_bytes, lane.places)
-        self.lane_of[player][row] = index
+        self.lane_of[player][self.n_waiting[player]] = index
         self.n_waiting[player] += 1
         lane.n_legal = n
         lane.status = WAITING
         self.stats.counters.nodes += 1
 
-    cdef void take(self, int player, const float* outputs, int64_t stride) noexcept nogil:
-        """Answers of the network, row by row.
+    cdef void observe(self, int player) noexcept nogil:
+        """Rows of lanes that have begun to wait for this player's network."""
+        cdef int32_t i
+        cdef Lane* lane
+        for i in range(self.n_observed[player], self.n_waiting[player]):
+            lane = &self.lanes[self.lane_of[player][i]]
+            self.game.observe(lane.state, player, self.rows_of[player] + i * self.layout.row_bytes, lane.places)
+        self.n_observed[player] = self.n_waiting[player]
+
+    cdef void choose(self, int player, const float* outputs, int64_t stride) noexcept nogil:
+        """Answers of the network become strategies, and an action of each.
 
         outputs  # IN, n_waiting[player] rows of `stride` floats
         """
-        cdef double strategy[MAX_LEGAL]
+        cdef double sampling[MAX_LEGAL]
+        cdef int32_t i
+        cdef int n
+        cdef Lane* lane
+        for i in range(self.n_waiting[player]):
+            lane = &self.lanes[self.lane_of[player][i]]
+            n = lane.n_legal
+            self.stats.counters.fallbacks += regret_matching(outputs + i * stride, lane.places, n, self.fallback,
+                                                             lane.strategy)
+            if player != self.traverser:
+                lane.sampled = sample_strategy(lane.strategy, n, &lane.rng)
+            elif self.external:
+                lane.sampled = 0                # all are tried in turn
+            else:
+                explore(lane.strategy, n, self.exploration, sampling)
+                lane.sampled = sample_strategy(sampling, n, &lane.rng)
+                lane.sampling = sampling[lane.sampled]
+
+    cdef void write(self, int player) noexcept nogil:
+        """A sample of each decision, and what the way back needs of it."""
+        cdef int32_t i
+        cdef Lane* lane
+        cdef const uint8_t* row
+        for i in range(self.n_waiting[player]):
+            lane = &self.lanes[self.lane_of[player][i]]
+            row = self.rows_of[player] + i * self.layout.row_bytes
+            if player == self.traverser:
+                self.write_advantage(lane, row)
+            elif self.keep_strategy:
+                self.write_strategy(lane, row)
+
+    cdef void write_strategy(self, Lane* lane, const uint8_t* row) noexcept nogil:
+        cdef uint8_t* record = self.strategies.add()
+        cdef int k
+        write_record(self.layout, row, lane.places, lane.n_legal, own_weight(lane), self.iteration, record)
+        for k in range(lane.n_legal):
+            record_targets(self.layout, record)[k] = <float>lane.strategy[k]
+        self.stats.counters.strategy_samples += 1
+
+    cdef void write_advantage(self, Lane* lane, const uint8_t* row) noexcept nogil:
+        cdef int max_legal = self.game.max_legal, n = lane.n_legal
+        cdef Frame* frame
+        cdef Link* link
+        write_record(self.layout, row, lane.places, n, own_weight(lane), self.iteration, self.advantages.add())
+        self.stats.counters.advantage_samples += 1
+        if self.external:
+            frame = <Frame*>(lane.frames + lane.height * self.frame_bytes)
+            lane.height += 1
+            frame.record = self.advantages.count - 1
+            frame.n_legal = n
+            frame.trying = 0
+            frame.depth = lane.depth
+            memcpy(frame_strategy(frame), lane.strategy, n * sizeof(double))
+            memcpy(frame_actions(frame, max_legal), lane.actions, n * sizeof(int))
+            memcpy(frame_state(frame, max_legal), lane.state, self.game.state_bytes)
+        else:
+            link = &self.links[self.advantages.count - 1]
+            link.previous = lane.newest
+            link.strategy = lane.strategy[lane.sampled]
+            link.sampling = lane.sampling
+            link.sampled = lane.sampled
+            link.n_legal = n
+            lane.newest = self.advantages.count - 1
+            lane.weight *= 1.0 / (n * lane.sampling)
+
+    cdef void play(self, int player) noexcept nogil:
+        """The chosen actions; nobody waits for this player's network any more."""
         cdef int32_t i
         cdef Lane* lane
         for i in range(self.n_waiting[player]):
             lane = &self.lanes[self.lane_of[player][i]]
-            self.stats.counters.fallbacks += regret_matching(outputs + i * stride, lane.places, lane.n_legal,
-                                                             self.fallback, strategy)
-            self.decide(lane, player, self.rows_of[player] + i * self.layout.row_bytes, strategy)
+            self.game.apply(lane.state, lane.actions[lane.sampled])
             lane.status = RUNNING
-        self.n_waiting[player] = 0
-
-    cdef void decide(self, Lane* lane, int player, const uint8_t* row, const double* strategy) noexcept nogil:
-        cdef double sampling[MAX_LEGAL]
-        cdef int max_legal = self.game.max_legal, n = lane.n_legal, k
-        cdef float weight = <float>(lane.weight if lane.weight < LARGEST_WEIGHT else LARGEST_WEIGHT)
-        cdef uint8_t* record
-        cdef Frame* frame
-        cdef Link* link
-        if player != self.traverser:
-            if self.keep_strategy:
-                record = self.strategies.add()
-                write_record(self.layout, row, lane.places, n, weight, self.iteration, record)
-                for k in range(n):
-                    record_targets(self.layout, record)[k] = <float>strategy[k]
-                self.stats.counters.strategy_samples += 1
-            k = sample_strategy(strategy, n, &lane.rng)
-        else:
-            write_record(self.layout, row, lane.places, n, weight, self.iteration, self.advantages.add())
-            self.stats.counters.advantage_samples += 1
-            if self.external:
-                frame = <Frame*>(lane.frames + lane.height * self.frame_bytes)
-                lane.height += 1
-                frame.record = self.advantages.count - 1
-                frame.n_legal = n
-                frame.trying = 0
-                frame.depth = lane.depth
-                memcpy(frame_strategy(frame), strategy, n * sizeof(double))
-                memcpy(frame_actions(frame, max_legal), lane.actions, n * sizeof(int))
-                memcpy(frame_state(frame, max_legal), lane.state, self.game.state_bytes)
-                k = 0
-            else:
-                explore(strategy, n, self.exploration, sampling)
-                k = sample_strategy(sampling, n, &lane.rng)
-                link = &self.links[self.advantages.count - 1]
-                link.previous = lane.newest
-                link.strategy = strategy[k]
-                link.sampling = sampling[k]
-                link.sampled = k
-                link.n_legal = n
-                lane.newest = self.advantages.count - 1
-                lane.weight *= 1.0 / (n * sampling[k])
-        self.game.apply(lane.state, lane.actions[k])
+        self.n_waiting[player] = self.n_observed[player] = 0
 
     cdef bint unwind(self, Lane* lane, double value) noexcept nogil:
         """External sampling: a subtree is worth `value`; try the next action. Returns 1 when none is left."""

@@ -10,6 +10,7 @@ from engine import (
     bench,
     bench_baseline,
     bench_forward,
+    bench_iteration,
     bench_learning,
     bench_matches,
     bench_networks,
@@ -23,6 +24,7 @@ from engine.config import Config
 from engine.errors import BadInput
 from engine.hardware import cpu_has_bf16
 from engine.memory import Memory
+from engine.trainer import Trainer
 from pyx.encoding import RecordLayout
 from pyx.registry import load_game
 from threading_runtime.gil import threads_default
@@ -118,16 +120,34 @@ def test_forward():
 
 
 def test_end_to_end():
-    rows = measured("end-to-end", [2])
+    rows = measured("end-to-end", [2], ["iterations=2"])
+    rows, parts = [row for row in rows if "part" not in row], [row for row in rows if "part" in row]
     assert [(row["inference_dtype"], row["autocast"]) for row in rows] == [(d, d == "bfloat16") for d in DTYPES]
     for row in rows:
-        phases = sum(row[f"{phase}_seconds"] for phase in ("collect", "remember", "train", "publish"))
+        phases = sum(row[f"{phase}_seconds"] for phase in ("collect", "remember", "train", "publish", "digest"))
         assert 0 < phases <= row["iteration_seconds"]
         assert (row["threads"], row["traversals"], row["networks"], row["updates"]) == (2, 16, 3, 2)
         assert row["scaled_to_updates"] == 512
         assert row["scaled_train_seconds"] == pytest.approx(256 * row["train_seconds"])
         assert row["scaled_iteration_seconds"] > row["scaled_train_seconds"]
         assert row["training_share"] > 0 and row["training_cpu_share"] > 0 and row["training_roofline_seconds"] > 0
+        mine = {part["part"]: part for part in parts if part["inference_dtype"] == row["inference_dtype"]}
+        expected = {"game logic", "encoding", "forward", "regret matching", "sample writing", "merging", "memory",
+                    "training advantage0", "training advantage1", "training strategy", "publishing", "digest",
+                    "evaluation"}  # fmt: skip
+        assert expected < mine.keys()
+        for name in expected:
+            assert 0 < mine[name]["seconds"] <= mine[name]["thread_seconds"] and 0 < mine[name]["share"]
+        assert mine["evaluation"]["seconds"] == row["evaluate_seconds"] > 0
+
+
+def test_parts_of_an_iteration_are_the_iteration():
+    trainer = Trainer(Config().with_overrides([*TINY, "iterations=1", "threads=2"]))
+    metrics = trainer.run()
+    whole = metrics["iteration_seconds"] - metrics["evaluate_seconds"]
+    parts = bench_iteration._parts_of(metrics, whole, 2)
+    assert sum(seconds for seconds, _ in parts.values()) == pytest.approx(whole)
+    assert all(seconds > -1e-3 for seconds, _ in parts.values())
 
 
 def test_baseline(monkeypatch):
