@@ -39,6 +39,8 @@ class Learner:
         self.name, self.number, self.memory, self.config = name, number, memory, config
         training = config.training
         self.steps, self.shards = training.updates, training.shards
+        self._iteration = self._done = 0
+        self._first = 0  # the update that is the chain's step 0
         is_strategy = name == "strategy"
         self._loss_of = strategy_loss if is_strategy else advantage_loss
         self._scale = 1.0 if is_strategy else 1.0 / game.payoff_scale
@@ -53,12 +55,18 @@ class Learner:
         self._loss_sum = math.nan
         self.thread_seconds = 0.0  # that threads spent on this iteration's updates, all of them together
 
-    def begin(self, iteration: int) -> None:
-        """Get ready for the updates of an iteration (counted from 1); call before the chain runs."""
+    def begin(self, iteration: int, updates: range | None = None) -> None:
+        """Get ready for updates of an iteration (counted from 1); call before the chain runs.
+
+        updates: which of its config.training.updates, where not all; in ascending order from one call to the next.
+        """
         began = perf_counter()
+        updates = range(self.config.training.updates) if updates is None else updates
+        self._first, self.steps = updates.start, len(updates)
+        if iteration != self._iteration or self._first == 0:
+            self._loss_sum, self._done = 0.0, 0
         self._iteration = iteration
         self._iteration_weights = iteration_weights(iteration, self.config.training.weighting)
-        self._loss_sum = 0.0
         # Finite weights stay finite by updates with finite gradients, so that this need not be looked at again.
         if not math.isfinite(self._parameters.vector.sum().item()):
             raise TrainingError(
@@ -102,7 +110,7 @@ class Learner:
             norm = self._parameters.sum([part.gradients for part in self._parts], 1.0 / weight)
         if not math.isfinite(loss) or not math.isfinite(norm):
             raise TrainingError(
-                f"iteration {self._iteration}, network {self.name}, update {step}: loss {loss}, gradient norm {norm}; "
+                f"iteration {self._iteration}, network {self.name}, update {self._first + step}: loss {loss}, gradient norm {norm}; "
                 f"{self._statistics()}. Lower training.learning_rate or set training.clip_norm."
             )
         excess = norm / training.clip_norm if training.clip_norm else 1.0
@@ -110,10 +118,11 @@ class Learner:
         self.optimizer.grad_scale = self._excess.fill_(excess) if excess > 1.0 else None
         with self.model.writing():
             for group in self.optimizer.param_groups:
-                group["lr"] = training.rate(step)
+                group["lr"] = training.rate(self._first + step)
             self.optimizer.step()
             self._differentiate.refresh()
         self._loss_sum += loss
+        self._done += 1
         if step + 1 < self.steps:
             self._draw(step + 1)
         self.thread_seconds += perf_counter() - began + sum(part.seconds for part in self._parts)
@@ -121,7 +130,7 @@ class Learner:
     @property
     def loss(self) -> float:
         """Mean loss of the iteration's updates, per sample of mean weight; NaN before the first."""
-        return self._loss_sum / self.steps
+        return self._loss_sum / self._done if self._done else math.nan
 
     def reset(self, module: nn.Module) -> None:
         """Start again from another module's weights and a fresh optimizer."""
@@ -134,8 +143,9 @@ class Learner:
 
     def _draw(self, step: int) -> None:
         """Which samples the shards of a step will gather."""
+        update, size = self._first + step, self.memory.size
         self._indices = batch_indices(
-            self.config.seed, self.number, self._iteration, step, self.memory.size, self.config.training.batch_size
+            self.config.seed, self.number, self._iteration, update, size, self.config.training.batch_size
         )
 
     def _statistics(self) -> str:

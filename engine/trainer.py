@@ -161,7 +161,7 @@ class Trainer:
             self.store.save()
 
     def _update(self, pool: Pool, iteration: int, traversers: tuple[int, ...], clock: _Clock) -> TraversalStats:
-        """Collect, remember, train and publish for these players; the last of an iteration trains the strategy too."""
+        """Collect, remember, train and publish for these players."""
         collected = collect(pool, self.collector, self.config, iteration, traversers)
         clock.lap("collect")
         clock.spent({**collected.stats.seconds(), "merge": collected.merge_seconds})
@@ -172,9 +172,13 @@ class Trainer:
         if self.config.network.reset == "reset":
             for name in advantages:
                 self.learners[name].reset(self._new_network(name, iteration))
-        names = advantages + ["strategy"] * ("strategy" in self.learners and 1 in traversers)
-        learners = [self.learners[name] for name in names if self.memories[name].size]
-        pool.map(lambda learner: learner.begin(iteration), learners)
+        # Nothing that plays waits for the strategy network, so that it trains beside each of the others: threads that
+        # have one network alone wait for one another at each update.
+        shares = {name: range(self.config.training.updates) for name in advantages}
+        if "strategy" in self.learners:
+            shares["strategy"] = _share(self.config.training.updates, PHASES[self.config.order], traversers)
+        learners = [self.learners[name] for name, share in shares.items() if share and self.memories[name].size]
+        pool.map(lambda learner: learner.begin(iteration, shares[learner.name]), learners)
         run_chains(pool, learners)
         clock.lap("train")
         clock.spent({f"train_{learner.name}": learner.thread_seconds for learner in learners})
@@ -220,6 +224,12 @@ class Trainer:
 def _state_of(learner: Learner) -> dict[str, torch.Tensor]:
     with learner.model.reading() as module:
         return module.state_dict()
+
+
+def _share(updates: int, phases: tuple[tuple[int, ...], ...], phase: tuple[int, ...]) -> range:
+    """Which of an iteration's updates belong to a phase, where each has as many."""
+    number = phases.index(phase)
+    return range(updates * number // len(phases), updates * (number + 1) // len(phases))
 
 
 class _Clock:

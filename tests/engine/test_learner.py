@@ -62,11 +62,11 @@ def learner(settings, name="advantage0", factory=default_factory, records=RECORD
     return Learner(name, 0, make_network(factory, GAME, settings, number=0, iteration=0), memory, settings, GAME)
 
 
-def train(learners, threads=1, iterations=1):
+def train(learners, updates=None, threads=1, iterations=1):
     with Pool(threads) as pool:
         for iteration in range(1, iterations + 1):
             for learner in learners:
-                learner.begin(iteration)
+                learner.begin(iteration, updates)
             run_chains(pool, learners)
 
 
@@ -100,7 +100,7 @@ def gated(n_features, n_actions, config):
 def test_the_same_bits_at_any_number_of_threads(factory, autocast):
     def trained(threads):
         learners = [learner(config(autocast=autocast), name, factory) for name in ("advantage0", "strategy")]
-        train(learners, threads, iterations=2)
+        train(learners, threads=threads, iterations=2)
         return [(weights(each), each.optimizer.state_dict()["state"][0], each.loss) for each in learners]
 
     alone = trained(1)
@@ -167,18 +167,27 @@ def test_shards_change_nothing_but_rounding():
         assert other.loss == pytest.approx(trained[0].loss, rel=1e-5)
 
 
+@pytest.mark.parametrize("iteration", [1, 2])
+def test_updates_in_shares_are_the_updates_at_once(iteration):
+    whole, shared = learner(config(updates=7), "strategy"), learner(config(updates=7), "strategy")
+    train([whole], iterations=iteration)
+    with Pool(1) as pool:
+        for number in range(1, iteration + 1):
+            for share in (range(0, 3), range(3, 7)):
+                shared.begin(number, share)
+                run_chains(pool, [shared])
+    assert same(weights(whole), weights(shared)) and shared.loss == whole.loss
+
+
 @pytest.mark.parametrize("factory", [default_factory, gated])
 @pytest.mark.parametrize("name", ["advantage0", "strategy"])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_training_learns(factory, name, autocast):
     ours = learner(config(updates=300, autocast=autocast, learning_rate=1e-2), name, factory, RECORDS[:40])
-    ours.steps = 1
-    train([ours])
+    train([ours], range(1))
     before = ours.loss
-    ours.steps = 300
     train([ours])
-    ours.steps = 1
-    train([ours])
+    train([ours], range(1))
     # What a strategy's loss cannot fall below is the entropy of its targets.
     assert ours.loss < (before - 0.1 if name == "strategy" else 0.5 * before)
 
