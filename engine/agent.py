@@ -46,12 +46,17 @@ class Agent:
         mode: str,
         factory: Factory = default_factory,
     ) -> None:
-        """networks: per player (weight, source) of each; mode: "strategy" or "advantage"."""
+        """networks: per player (weight, source) of each, one list twice where both have the same; mode: "strategy" or
+        "advantage"."""
         self.game, self.config, self.networks, self.mode = game, config, networks, mode
         self.fallback = config.traversal.fallback
         self._template = make_network(factory, game, config, number=0, iteration=0)
         size = sum(parameter.numel() * 4 for parameter in self._template.parameters())
-        self._network = functools.lru_cache(max(2, KEPT_BYTES // size))(self._published)
+        self._ready = functools.lru_cache(max(2, KEPT_BYTES // size))(self._published)
+
+    def _network(self, player: int, index: int) -> PublishedNetwork:
+        """The same object for both players where they have the same networks, so that a match asks it once for both."""
+        return self._ready(0 if self.networks[0] is self.networks[1] else player, index)
 
     def _published(self, player: int, index: int) -> PublishedNetwork:
         network = PublishedNetwork(self._template, self.game.n_features, torch.float32)

@@ -109,9 +109,10 @@ class Learner:
         with self.model.writing():  # on CUDA the shards' gradients are there once their readings have ended
             norm = self._parameters.sum([part.gradients for part in self._parts], 1.0 / weight)
         if not math.isfinite(loss) or not math.isfinite(norm):
+            update = self._first + step
             raise TrainingError(
-                f"iteration {self._iteration}, network {self.name}, update {self._first + step}: loss {loss}, gradient norm {norm}; "
-                f"{self._statistics()}. Lower training.learning_rate or set training.clip_norm."
+                f"iteration {self._iteration}, network {self.name}, update {update}: loss {loss}, gradient norm "
+                f"{norm}; {self._statistics()}. Lower training.learning_rate or set training.clip_norm."
             )
         excess = norm / training.clip_norm if training.clip_norm else 1.0
         # What the fused step divides gradients by, which saves a pass; torch's GradScaler uses it too.

@@ -85,14 +85,27 @@ def play_games(
         }
         while block.advance():
             pool.raise_if_stopping()
-            for group in block.groups():
-                block.answer(group, networks[group](block.rows(group)))
+            _answer(block, networks)
         pool.raise_if_stopping()
         return block.results, list(networks.values())
 
     blocks = pool.map(run, jobs)
     alone = all(one is other for _, drawn in blocks for one, other in zip(drawn, blocks[0][1], strict=True))
     return np.concatenate([results for results, _ in blocks]), np.arange(games) // (2 if alone else BLOCK_GAMES)
+
+
+def _answer(block: MatchBlock, networks: dict[tuple[int, int], Evaluate]) -> None:
+    """Answer all that waits; a network that plays both seats is asked once for both."""
+    asking: dict[int, list[tuple[int, int]]] = {}
+    for group in block.groups():
+        asking.setdefault(id(networks[group]), []).append(group)
+    for groups in asking.values():
+        rows = [block.rows(group) for group in groups]
+        outputs = networks[groups[0]](np.concatenate(rows) if len(rows) > 1 else rows[0])
+        start = 0
+        for group, own in zip(groups, rows, strict=True):
+            block.answer(group, outputs[start : start + len(own)])
+            start += len(own)
 
 
 def summary(results: NDArray[Any], units: NDArray[np.int64]) -> dict[str, Any]:

@@ -192,3 +192,30 @@ def test_a_match_can_be_stopped(game):
         with pytest.raises(Exception, match="stopped"):
             play_match(game, Stopping(game), "random", 100 * BLOCK_GAMES, 0, pool)
         assert time.monotonic() - started < 5
+
+
+def test_a_network_that_plays_both_seats_is_asked_once_for_both():
+    game, sizes = load_game("lost_cities"), []
+
+    class Both:
+        mode, fallback = "strategy", "best"
+
+        def draw(self, seed, index):
+            def evaluate(rows):
+                sizes.append(len(rows))
+                return outputs_of(rows)
+
+            return [evaluate, evaluate]
+
+    class Apart(Both):
+        def draw(self, seed, index):
+            return [outputs_of, lambda rows: outputs_of(rows)]
+
+    def outputs_of(rows):  # any function of each row
+        return np.take(rows, np.arange(game.n_actions) % game.row_bytes, axis=1).astype(np.float32) % 7 - 3
+
+    with Pool(1) as pool:
+        (mine, _), (other, _) = (
+            play_games(game, [player, make_bot("greedy_lowest")], 64, 3, pool) for player in (Both(), Apart())
+        )
+    assert max(sizes) > 32 and mine.tobytes() == other.tobytes()
