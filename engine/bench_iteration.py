@@ -12,7 +12,7 @@ from engine.hardware import cpu_has_bf16
 from engine.trainer import Trainer
 from engine.training_bench import training_rows
 
-PHASES = ("collect", "remember", "train", "publish", "digest")
+PHASES = ("collect", "remember", "train", "publish", "boundary")
 # Parts of collecting in which threads work side by side, as the trainer's metrics name them -> what they are.
 COLLECTING = {"logic": "game logic", "encode": "encoding", "forward": "forward", "strategy": "regret matching",
               "write": "sample writing"}  # fmt: skip
@@ -124,7 +124,7 @@ def _parts_of(metrics: dict[str, Any], whole: float, threads: int) -> dict[str, 
     waited = metrics["train_seconds"] - sum(metrics[key] for key in networks) / threads
     parts["training: waiting, Python"] = (waited, waited * threads)
     parts["publishing"] = (metrics["publish_seconds"], metrics["publish_seconds"])
-    parts["digest"] = (metrics["digest_seconds"], metrics["digest_seconds"])
+    parts["boundary"] = (metrics["boundary_seconds"], metrics["boundary_seconds"])
     other = whole - sum(seconds for seconds, _ in parts.values())
     parts["other"] = (other, other)
     return parts

@@ -14,6 +14,7 @@ from torch import nn
 from engine.collect import Collector, Evaluate, Job, Samples, new_block, run_block, run_together
 from engine.config import Config
 from engine.errors import BadInput
+from engine.hardware import give_back_memory
 from engine.inference import DTYPES, PublishedNetwork
 from engine.networks import Factory, make_network
 from pyx.game import Game
@@ -196,6 +197,7 @@ class BlockWorker:
     def publish(self, name: str, state: Mapping[str, torch.Tensor]) -> None:
         """Take over a player's weights; the name is the player's number."""
         self._networks[int(name)].publish_state(state)
+        give_back_memory()
 
     def run(self, job: Job) -> tuple[list[Any], Any]:
         """A block's records, and its stats."""

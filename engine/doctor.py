@@ -8,12 +8,13 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from engine import hardware
 from engine.errors import BadInput
-from threading_runtime.gil import free_threaded_build, gil_enabled, keep_gil_off, threads_default
+from threading_runtime.gil import KEPT_OUT, free_threaded_build, gil_enabled, keep_gil_off, threads_default
 
 # Imports what a run imports, makes an optimizer, and prints the modules that Python says it switched the GIL on for.
 _PROBE = """
@@ -76,6 +77,18 @@ def gil_enabled_by() -> list[str]:
         return []
 
 
+def kept_out_needs_gil(module: str) -> bool | None:
+    """Whether a module that is kept out still switches the GIL on, found in a fresh process.
+
+    None where nothing can be said: it is not installed or fails, or the GIL is on anyway.
+    """
+    if not free_threaded_build() or gil_forced():
+        return None
+    code = f"import sys, {module}; print(sys._is_gil_enabled())"
+    probe = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    return {"True": True, "False": False}.get(probe.stdout.strip())
+
+
 def gil_forced() -> bool:
     """Whether the environment or an option of the interpreter asked for the GIL."""
     return os.environ.get("PYTHON_GIL") == "1" or sys._xoptions.get("gil") == "1"
@@ -119,6 +132,7 @@ def examine() -> dict[str, Any]:
     on = gil_enabled()
     # The import that did it has happened; a fresh process tells which it was.
     culprits = gil_enabled_by() if on else []
+    kept_out = {module: kept_out_needs_gil(module) for module in KEPT_OUT}
     cuda = hardware.cuda_devices() > 0
     bf16 = hardware.device_has_bf16("cuda" if cuda else "cpu")
     return {
@@ -126,17 +140,19 @@ def examine() -> dict[str, Any]:
         "free_threaded_build": free_threaded_build(),
         "gil_enabled": on,
         "gil_enabled_by": culprits,
+        "kept_out": [module for module, needs in kept_out.items() if needs],
         "threads_default": threads_default(),
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
         "cuda": cuda,
         "inference_dtype": "bfloat16" if bf16 else "float32",
         "processor": hardware.processor(),
-        "advice": list(_advice(on, culprits, bf16)),
+        "advice": _advice(on, culprits, bf16, [module for module, needs in kept_out.items() if needs is False]),
     }
 
 
-def _advice(on: bool, culprits: list[str], bf16: bool) -> list[str]:
+def _advice(on: bool, culprits: list[str], bf16: bool, harmless: Sequence[str] = ()) -> list[str]:
+    """harmless: modules that are kept out and need not be."""
     advice = []
     if not free_threaded_build():
         advice.append(
@@ -149,6 +165,11 @@ def _advice(on: bool, culprits: list[str], bf16: bool) -> list[str]:
         advice.append(f"The GIL was switched on by {_names(culprits)}: {_remedy()}, or train with --allow-gil.")
     if not bf16:
         advice.append("The processor has neither amx_bf16 nor avx512_bf16, so networks are evaluated in float32.")
+    for module in harmless:
+        advice.append(
+            f"{module} leaves the GIL off now: threading_runtime/gil.py need not keep it out any more, and "
+            "torch.compile can be tried (docs/reports/pytorch_free_threaded.md)."
+        )
     if not advice:
         advice.append("Nothing is in the way.")
     return advice

@@ -64,6 +64,7 @@ class Judge:
                 make_network(factory, game, config, number=number, iteration=0), game.n_features, torch.float32
             )
             for number in (0, 1)
+            if tree
         ]
         self._opponents = opponents_of(game, config.evaluation.opponents) if config.evaluation.every else []
 

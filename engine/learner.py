@@ -108,6 +108,8 @@ class Learner:
         loss = sum(part.loss for part in self._parts) / weight
         with self.model.writing():  # on CUDA the shards' gradients are there once their readings have ended
             norm = self._parameters.sum([part.gradients for part in self._parts], 1.0 / weight)
+        for part in self._parts:
+            part.gradients = []  # as large as the network each, and not read again
         if not math.isfinite(loss) or not math.isfinite(norm):
             update = self._first + step
             raise TrainingError(

@@ -15,6 +15,7 @@ from engine.checkpoint import Boundary, CheckpointStore
 from engine.collect import Collected, collect
 from engine.collectors import make_collector
 from engine.config import Config
+from engine.hardware import give_back_memory
 from engine.judge import Judge
 from engine.learner import Learner
 from engine.memory import Memory
@@ -132,7 +133,8 @@ class Trainer:
             totals={name: total + counts[name] for name, total in self.totals.items()},
         )
         digest = self.store.digest(boundary)
-        clock.lap("digest")
+        give_back_memory()
+        clock.lap("boundary")
         self.metrics = {
             "iteration": iteration,
             **boundary.totals,

@@ -8,6 +8,9 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+# Modules that switch the GIL on when they are imported, and that nothing here needs.
+KEPT_OUT = ("triton",)
+
 
 def free_threaded_build() -> bool:
     """Whether this interpreter was built so that it can run without the GIL."""
@@ -26,8 +29,9 @@ def keep_gil_off() -> None:
     module does not declare that it runs without the GIL, so that the import switches the GIL on for the whole
     process. Nothing here uses triton, and torch does without it where it cannot be imported.
     """
-    if free_threaded_build() and "triton" not in sys.modules:
-        sys.modules["triton"] = None  # type: ignore[assignment]  # `import triton` now raises ImportError
+    if free_threaded_build():
+        for module in KEPT_OUT:
+            sys.modules.setdefault(module, None)  # type: ignore[arg-type]  # importing it now raises ImportError
 
 
 def threads_default(root: Path = Path("/"), allowed: set[int] | None = None) -> int:

@@ -124,7 +124,7 @@ def test_end_to_end():
     rows, parts = [row for row in rows if "part" not in row], [row for row in rows if "part" in row]
     assert [(row["inference_dtype"], row["autocast"]) for row in rows] == [(d, d == "bfloat16") for d in DTYPES]
     for row in rows:
-        phases = sum(row[f"{phase}_seconds"] for phase in ("collect", "remember", "train", "publish", "digest"))
+        phases = sum(row[f"{phase}_seconds"] for phase in ("collect", "remember", "train", "publish", "boundary"))
         assert 0 < phases <= row["iteration_seconds"]
         assert (row["threads"], row["traversals"], row["networks"], row["updates"]) == (2, 16, 3, 2)
         assert row["scaled_to_updates"] == 512
@@ -133,7 +133,7 @@ def test_end_to_end():
         assert row["training_share"] > 0 and row["training_cpu_share"] > 0 and row["training_roofline_seconds"] > 0
         mine = {part["part"]: part for part in parts if part["inference_dtype"] == row["inference_dtype"]}
         expected = {"game logic", "encoding", "forward", "regret matching", "sample writing", "merging", "memory",
-                    "training advantage0", "training advantage1", "training strategy", "publishing", "digest",
+                    "training advantage0", "training advantage1", "training strategy", "publishing", "boundary",
                     "evaluation"}  # fmt: skip
         assert expected < mine.keys()
         for name in expected:

@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 
 from engine import doctor, hardware
-from threading_runtime.gil import free_threaded_build
+from threading_runtime.gil import KEPT_OUT, free_threaded_build
 
 
 @pytest.mark.skipif(not free_threaded_build(), reason="this Python has the GIL always")
@@ -20,6 +20,17 @@ def test_what_switched_the_gil_on_is_named(monkeypatch):
     monkeypatch.setattr(doctor, "_PROBE", unprevented)
     monkeypatch.setattr(doctor, "IMPORTED", ("numpy", "torch"))
     assert "triton" in " ".join(doctor.gil_enabled_by())
+
+
+@pytest.mark.skipif(not free_threaded_build(), reason="this Python has the GIL always")
+def test_what_is_kept_out_is_looked_at_again():
+    assert doctor.kept_out_needs_gil("json") is False
+    assert doctor.kept_out_needs_gil("no_such_module") is None
+    result = doctor.examine()
+    assert result["gil_enabled"] is False
+    for module in KEPT_OUT:
+        assert (module in result["kept_out"]) is (doctor.kept_out_needs_gil(module) is True)
+    assert "json leaves the GIL off now" in doctor._advice(False, [], True, ["json"])[0]
 
 
 def test_no_module_is_named_where_the_gil_is_always_on(monkeypatch):
