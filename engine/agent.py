@@ -91,7 +91,10 @@ class Agent:
         average = AverageStrategy(tree)
         for index, (weight, _) in enumerate(self.networks[0]):
             pair = [self._network(player, index) for player in (0, 1)]
-            average.add(strategy_of_network(tree, pair, self.mode, self.fallback), weight)
+            strategy = strategy_of_network(tree, pair, self.mode, self.fallback)
+            if self.mode == "strategy" and len(self.networks[0]) == 1:
+                return strategy  # its own average, also where its play does not come; weighing it would round it
+            average.add(strategy, weight)
         return average.strategy()
 
     def draw(self, seed: int, index: int) -> list[PublishedNetwork]:

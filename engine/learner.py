@@ -53,7 +53,7 @@ class Learner:
         size = training.batch_size // self.shards
         self._parts = [Part(memory.layout, size, half=training.autocast) for _ in range(self.shards)]
         self._loss_sum = math.nan
-        self.thread_seconds = 0.0  # that threads spent on this iteration's updates, all of them together
+        self.thread_seconds = 0.0  # that threads spent since `begin`, all of them together
 
     def begin(self, iteration: int, updates: range | None = None) -> None:
         """Get ready for updates of an iteration (counted from 1); call before the chain runs.

@@ -299,11 +299,11 @@ def spoil(iteration):
 
     begin = Learner.begin
 
-    def spoiled(self, number):
+    def spoiled(self, number, updates=None):
         if self.name == "advantage1" and number == iteration:
             with self.model.writing() as module:
                 next(module.parameters()).data.fill_(float("nan"))
-        begin(self, number)
+        begin(self, number, updates)
 
     Learner.begin = spoiled
 
