@@ -10,6 +10,7 @@ The whole algorithm, one traversal:
     play        the action
 
 Each goes over all lanes before the next begins, so that its time can be told from the others'.
+
 Source: Lanctot, Waugh, Zinkevich, Bowling 2009 (both samplings); Brown, Lerer, Gross, Sandholm 2019
 (what is recorded). Nothing here depends on which thread runs a block, nor when.
 """
@@ -198,6 +199,7 @@ cdef class TraversalBlock:
         if outputs.shape[0] != n or outputs.shape[1] != self.game.n_actions:
             raise ValueError(f"an answer of {outputs.shape[0]} x {outputs.shape[1]} outputs for {n} rows; "
                              f"{self.game.name} has {self.game.n_actions} outputs a row")
+        self._reserve(n)                        # first, as it may fail: nothing has changed then
         cdef int64_t began = perf_counter_ns(), chosen, written
         if is_batch:
             self.stats.count_batch(n)
@@ -205,7 +207,6 @@ cdef class TraversalBlock:
         with nogil:
             self.choose(player, &outputs[0, 0], outputs.shape[1])
         chosen = perf_counter_ns()
-        self._reserve(n)
         with nogil:
             self.write(player)
         written = perf_counter_ns()
