@@ -1,8 +1,11 @@
-"""`freecfr bench baseline`: threads beside worker processes, on the same blocks, run by run in turn.
+"""`freecfr bench baseline`: threads beside worker processes, on the same blocks, iteration by iteration in turn.
 
-Each run is a process of its own (engine.baseline_run), so that start-up and memory are those of a real run. Memory is
-the sum of proportional set sizes (PSS) over all processes, this one included, so that a page they share counts once;
-that of an idle process, which has imported the same and does nothing, is taken off.
+Each run is a process of its own (engine.baseline_run). First each is alone, for start-up and memory. Memory is the sum
+of proportional set sizes (PSS) over all processes, this one included, so that a page they share counts once; that of an
+idle process, which has imported the same and does nothing, is taken off. Then runs of all kinds stand side by side and
+take turns: one works while the others wait. As all come to the same bits, their iterations of one turn are the same
+work, done within seconds of one another, and a ratio is of these two: a machine that is slower for a minute is slower
+for both.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 import psutil
@@ -23,50 +26,77 @@ from engine.config import Config
 from engine.errors import BadInput
 
 KINDS = ("threads", "processes-pickle", "processes-shared-memory")
-REPEATS = 3
+REPEATS = 3  # of runs alone, of one iteration each
 
-# One iteration counts. One before it does not: its networks still play uniformly, in games twice as long.
-BASE = ("iterations=2", "evaluation.every=0")
+# All iterations but the first count: its networks still play uniformly, in games twice as long.
+BASE = ("iterations=6", "evaluation.every=0")
 
 MIB = 1 << 20
-FIGURES = ("iteration_seconds", "collect_seconds", "traverse_seconds", "transfer_seconds", "transfer_bytes",
-           "train_seconds", "nodes", "nodes_per_second", "pss_mib", "memories_mib", "overhead_mib",
-           "startup_seconds")  # fmt: skip
+
+Figures = dict[str, float]
 
 
 def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each kind of workers and count, by default 1 and one a core.
+    """A row for each kind of workers and count, by default 1 and one a core: medians.
 
     collect_seconds is the whole collecting phase: traversals, transfer, merge and publication; traverse_seconds the
     traversals with the transfer. overhead_mib is what the run holds beyond filled memories and an idle process.
-    *_over_threads: this row's median over that of threads at the same count. end_to_end_ceiling: how much quicker an
-    iteration would be if collecting took no time.
+    *_over_threads: what that figure is of the threads' at the same count; of an iteration and of collecting the median
+    over turns, with its quartiles (*_p25, *_p75). end_to_end_ceiling: how much quicker an iteration would be if
+    collecting took no time.
     """
     if not Path("/proc/self/smaps_rollup").exists():
         raise BadInput("bench baseline counts memory by /proc/self/smaps_rollup, which this system lacks; use Linux.")
-    config = Config().with_overrides([*BASE, *overrides])
-    settings = [(kind, count) for count in thread_counts(threads, config.threads) for kind in KINDS]
-    runs: dict[tuple[str, int], list[dict[str, float]]] = {setting: [] for setting in settings}
+    base = Config().with_overrides([*BASE, *overrides])
+    if base.iterations < 2:
+        raise BadInput(
+            f"iterations is {base.iterations}, but bench baseline does not count the first; give 2 or more, one for "
+            "each turn and one."
+        )
+    counts = thread_counts(threads, base.threads)
+    changes = {(kind, count): [f"workers={kind}", f"threads={count}"] for count in counts for kind in KINDS}
+    alone: dict[tuple[str, int], list[Figures]] = {setting: [] for setting in changes}
     idle = _idle()
     for turn in range(REPEATS):
-        # Another order each time: whoever comes after whom gains or loses by it only once.
-        for kind, count in settings[turn % len(settings) :] + settings[: turn % len(settings)]:
-            say(f"run {turn + 1} of {REPEATS}: {kind}, {count}")
-            changes = [*BASE, *overrides, f"workers={kind}", f"threads={count}"]
-            runs[kind, count].append(_run(Config().with_overrides(changes), idle))
-    rows = [_row(kind, count, runs[kind, count]) for kind, count in settings]
-    threads_of = {row["count"]: row for row in rows if row["workers"] == "threads"}
-    for row in rows:
-        for figure in ("iteration_seconds", "collect_seconds", "startup_seconds", "overhead_mib"):
-            row[f"{figure.rpartition('_')[0]}_over_threads"] = row[figure] / threads_of[row["count"]][figure]
+        for kind, count in _rotated(list(changes), turn):
+            say(f"alone, run {turn + 1} of {REPEATS}: {kind}, {count}")
+            config = base.with_overrides([*changes[kind, count], "iterations=1"])
+            alone[kind, count].append(_alone(config, idle))
+    rows = []
+    for count in counts:
+        turns = _turns({kind: base.with_overrides(changes[kind, count]) for kind in KINDS})
+        of_threads = _medians(alone["threads", count])
+        for kind in KINDS:
+            mine = _medians(alone[kind, count])
+            row = {"workers": kind, "count": count, **_medians(turns[kind]), **mine}
+            for figure in ("startup_seconds", "overhead_mib"):
+                row[_over_threads(figure)] = mine[figure] / of_threads[figure]
+            for figure in ("iteration_seconds", "collect_seconds"):
+                row |= _paired(_over_threads(figure), figure, turns[kind], turns["threads"])
+            row["end_to_end_ceiling"] = row["iteration_seconds"] / (row["iteration_seconds"] - row["collect_seconds"])
+            rows.append({**row, **summary("iteration_seconds", [each["iteration_seconds"] for each in turns[kind]])})
     return rows
 
 
-def _row(kind: str, count: int, runs: list[dict[str, float]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"workers": kind, "count": count}
-    row |= {figure: median(run[figure] for run in runs) for figure in FIGURES}
-    row["end_to_end_ceiling"] = row["iteration_seconds"] / (row["iteration_seconds"] - row["collect_seconds"])
-    return {**row, **summary("iteration_seconds", [run["iteration_seconds"] for run in runs])}
+def _rotated(settings: Sequence[Any], turn: int) -> list[Any]:
+    """Another order each time: whoever comes after whom gains or loses by it only once."""
+    first = turn % len(settings)
+    return [*settings[first:], *settings[:first]]
+
+
+def _medians(repeats: Sequence[Figures]) -> Figures:
+    return {figure: median(each[figure] for each in repeats) for figure in repeats[0]}
+
+
+def _over_threads(figure: str) -> str:
+    return f"{figure.rpartition('_')[0]}_over_threads"
+
+
+def _paired(name: str, figure: str, mine: Sequence[Figures], others: Sequence[Figures]) -> Figures:
+    """How much larger a figure is than another's of the same turn."""
+    ratios = [one[figure] / other[figure] for one, other in zip(mine, others, strict=True)]
+    low, middle, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return {name: middle, f"{name}_p25": low, f"{name}_p75": high}
 
 
 class Idle(NamedTuple):
@@ -82,30 +112,56 @@ def _idle() -> Idle:
         return Idle(pss_mib(), psutil.Process(child.pid).memory_info().rss / MIB)
 
 
-def _run(config: Config, idle: Idle) -> dict[str, float]:
-    """The figures of one run's last iteration."""
+def _alone(config: Config, idle: Idle) -> Figures:
+    """Start-up and memory of a run beside which there is no other."""
     with _child({"config": config.model_dump_json()}) as child:
-        assert child.stdin is not None
-        for _ in range(config.iterations):
-            last = _next(child)
-            beyond_idle = pss_mib() - idle.tree
-            child.stdin.write("\n")
-            child.stdin.flush()
-    metrics, moved = last["metrics"], last["moved"]
+        last = _next(child)
+        beyond_idle = pss_mib() - idle.tree
     return {
-        "iteration_seconds": metrics["iteration_seconds"],
-        "collect_seconds": sum(metrics[f"{phase}_seconds"] for phase in ("collect", "remember", "publish")),
-        "traverse_seconds": metrics["collect_seconds"],
-        "train_seconds": metrics["train_seconds"],
-        "nodes": metrics["nodes"],
-        "nodes_per_second": metrics["nodes_per_second"],
-        "transfer_bytes": moved["bytes"],
-        "transfer_seconds": moved["seconds"],
         "startup_seconds": last["startup_seconds"],
         "memories_mib": last["memories_mib"],
         "overhead_mib": beyond_idle - last["memories_mib"],
         "pss_mib": beyond_idle + idle.alone,
     }
+
+
+def _turns(configs: dict[str, Config]) -> dict[str, list[Figures]]:
+    """The figures of each kind's iterations, the first left out."""
+    figures: dict[str, list[Figures]] = {kind: [] for kind in configs}
+    children: dict[str, subprocess.Popen[str]] = {}
+    with ExitStack() as stack:
+        for kind, config in configs.items():
+            say(f"start: {kind}, {config.threads}")
+            children[kind] = stack.enter_context(_child({"config": config.model_dump_json()}))
+            _next(children[kind])
+        turns = next(iter(configs.values())).iterations - 1
+        for turn in range(turns):
+            say(f"turn {turn + 1} of {turns}")
+            for kind in _rotated(list(children), turn):
+                figures[kind].append(_of_iteration(_again(children[kind])))
+    return figures
+
+
+def _of_iteration(told: dict[str, Any]) -> Figures:
+    metrics, moved = told["metrics"], told["moved"]
+    return {
+        "iteration_seconds": metrics["iteration_seconds"],
+        "collect_seconds": sum(metrics[f"{phase}_seconds"] for phase in ("collect", "remember", "publish")),
+        "traverse_seconds": metrics["collect_seconds"],
+        "transfer_seconds": moved["seconds"],
+        "transfer_bytes": moved["bytes"],
+        "train_seconds": metrics["train_seconds"],
+        "nodes": metrics["nodes"],
+        "nodes_per_second": metrics["nodes_per_second"],
+    }
+
+
+def _again(child: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a run tells of its next iteration."""
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+    return _next(child)
 
 
 @contextmanager

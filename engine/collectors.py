@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.collect import Collector, Evaluate, Job, Samples, new_block, run_block, run_together
+from engine.collect import Blocks, Collector, Evaluate, Job, Samples, run_block, run_together
 from engine.config import Config
 from engine.errors import BadInput
 from engine.hardware import give_back_memory
@@ -48,7 +48,8 @@ class ThreadCollector:
 
     def __init__(self, game: Game, config: Config, networks: Sequence[Evaluate]) -> None:
         """networks: one a player; PublishedNetworks where `publish` is to be called."""
-        self._game, self._config, self.networks = game, config, networks
+        self._config, self.networks = config, networks
+        self._blocks = Blocks(game, config)
         self._moved = Moved(0, 0.0)
 
     def __enter__(self) -> ThreadCollector:
@@ -71,10 +72,10 @@ class ThreadCollector:
     def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
         """See Collector."""
 
-        def run(job: Job) -> Samples:
-            return run_block(new_block(self._game, self._config, job), self.networks, pool.raise_if_stopping)
+        def run(place: int) -> Samples:
+            return run_block(self._blocks.begin(place, jobs[place]), self.networks, pool.raise_if_stopping)
 
-        return pool.map(run, jobs)
+        return pool.map(run, range(len(jobs)))
 
     def take_moved(self) -> Moved:
         """See Collector: weights are copied once for all threads, samples not at all."""
@@ -101,13 +102,14 @@ class ServerCollector(ThreadCollector):
             initialise=lambda: torch.set_num_threads(pool.threads),
         ) as server:
 
-            def run(job: Job) -> Samples:
+            def run(place: int) -> Samples:
                 ask = [
                     lambda rows, player=player: server.ask(player, rows, pool.raise_if_stopping) for player in (0, 1)
                 ]
-                return run_block(new_block(self._game, self._config, job), ask, pool.raise_if_stopping, is_batch=False)
+                block = self._blocks.begin(place, jobs[place])
+                return run_block(block, ask, pool.raise_if_stopping, is_batch=False)
 
-            samples = pool.map(run, jobs)
+            samples = pool.map(run, range(len(jobs)))
         samples[0].stats.merge(batches)  # of all blocks; merged into one sum anyway
         self.waited_seconds = sum(server.waits)
         return samples
@@ -124,7 +126,7 @@ class VectorisedCollector(ThreadCollector):
             before = torch.get_num_threads()
             torch.set_num_threads(pool.threads)
             try:
-                blocks = [new_block(self._game, self._config, job) for job in jobs]
+                blocks = [self._blocks.begin(place, job) for place, job in enumerate(jobs)]
                 return run_together(blocks, self.networks, pool.raise_if_stopping)
             finally:
                 torch.set_num_threads(before)
@@ -191,8 +193,9 @@ class BlockWorker:
     """What runs in a worker process: blocks as threads run them, with networks of its own."""
 
     def __init__(self, config: Config, factory: Factory) -> None:
-        self._game, self._config = config.load_game(), config
-        self._networks = new_networks(self._game, config, factory)
+        game = config.load_game()
+        self._blocks = Blocks(game, config)
+        self._networks = new_networks(game, config, factory)
 
     def publish(self, name: str, state: Mapping[str, torch.Tensor]) -> None:
         """Take over a player's weights; the name is the player's number."""
@@ -200,6 +203,6 @@ class BlockWorker:
         give_back_memory()
 
     def run(self, job: Job) -> tuple[list[Any], Any]:
-        """A block's records, and its stats."""
-        samples = run_block(new_block(self._game, self._config, job), self._networks, lambda: None)
+        """A block's records, which live until the next job, and its stats."""
+        samples = run_block(self._blocks.begin(0, job), self._networks, lambda: None)
         return [samples.advantage, samples.strategy], samples.stats

@@ -57,7 +57,7 @@ cdef inline float own_weight(const Lane* lane) noexcept nogil:
 
 
 cdef class Records:
-    """Samples of one block. Owned by: the block."""
+    """Samples of one block, in memory that is kept for the next. Owned by: the block."""
 
     def __cinit__(self, RecordLayout layout):
         self.layout = layout
@@ -88,7 +88,7 @@ cdef class TraversalBlock:
     Owned by: the one thread that runs it, from first to last. Safe to call from: that thread.
     Guarantees: rows, samples and counters are a pure function of the arguments and the answers; a traversal's
     samples do not depend on which player is answered first, only their order does.
-    Does not guarantee: anything of rows() after that player's answer().
+    Does not guarantee: anything of rows() after that player's answer(), nor of records after restart().
 
         while block.advance():
             player = 1 if block.waiting(1) > block.waiting(0) else 0
@@ -104,9 +104,8 @@ cdef class TraversalBlock:
         cdef int i
         if algorithm not in ALGORITHMS:
             raise ValueError(f"algorithm {algorithm!r}; a block knows: {', '.join(ALGORITHMS)}")
-        if traverser not in (0, 1) or count < 1 or lanes < 1 or first < 0:
-            raise ValueError(f"traverser {traverser}, first {first}, count {count}, lanes {lanes}: "
-                             "a block needs traverser 0 or 1, first >= 0 and at least one traversal and lane")
+        if count < 1 or lanes < 1:
+            raise ValueError(f"count {count}, lanes {lanes}: a block needs at least one traversal and lane")
         if not 0.0 < exploration <= 1.0:
             raise ValueError(f"exploration {exploration}: it must be above 0, so that every action can be sampled, "
                              "and at most 1")
@@ -115,12 +114,10 @@ cdef class TraversalBlock:
             raise ValueError(f"external sampling tries every action, and a game of {game.name} may never end; "
                              "use outcome_sampling")
         self.game = game
-        self.traverser, self.count, self.n_lanes = traverser, count, min(lanes, count)
-        self.seed, self.iteration, self.exploration = seed, iteration, exploration
+        self.count, self.n_lanes = count, min(lanes, count)
+        self.seed, self.exploration = seed, exploration
         self.fallback = {"best": FALLBACK_BEST, "uniform": FALLBACK_UNIFORM}[fallback]
         self.keep_strategy = keep_strategy
-        self.next_traversal, self.end = first, first + count
-        self.stats = TraversalStats()
         self.layout = RecordLayout(game)
         self.advantages, self.strategies = Records(self.layout), Records(self.layout)
 
@@ -145,11 +142,11 @@ cdef class TraversalBlock:
             self.lanes[i].places = <Output*>(cursor + game.state_bytes + actions_bytes)
             self.lanes[i].strategy = <double*>(cursor + game.state_bytes + actions_bytes + places_bytes)
             self.lanes[i].frames = <uint8_t*>self.lanes[i].strategy + strategy_bytes
-            self.begin(&self.lanes[i])
         self.arrays = [np.zeros((self.n_lanes, game.row_bytes), np.uint8) for _ in range(2)]
         for i in range(2):
             view = self.arrays[i]
             self.rows_of[i] = &view[0, 0]
+        self.restart(traverser, first, iteration)
 
     def __dealloc__(self):
         free(self.lanes)
@@ -157,6 +154,22 @@ cdef class TraversalBlock:
         free(self.links)
         free(self.lane_of[0])
         free(self.lane_of[1])
+
+    # nogil-audit: ignore-within[shared-attr,shared-attr-c] one thread runs a block
+    def restart(self, int traverser, int64_t first, uint32_t iteration):
+        """Become the block of as many other traversals, in the same memory: records handed out before are lost."""
+        cdef int32_t i
+        if traverser not in (0, 1) or first < 0:
+            raise ValueError(f"traverser {traverser}, first {first}: a block needs traverser 0 or 1 and first >= 0")
+        self.traverser, self.iteration = traverser, iteration
+        self.next_traversal, self.end = first, first + self.count
+        self.stats = TraversalStats()
+        self.advantages.count = self.strategies.count = 0
+        self.stuck = False
+        for i in range(2):
+            self.n_waiting[i] = self.n_observed[i] = 0
+        for i in range(self.n_lanes):
+            self.begin(&self.lanes[i])
 
     # nogil-audit: ignore-within[shared-attr-c] one thread runs a block
     def advance(self):

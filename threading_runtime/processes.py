@@ -53,7 +53,7 @@ class Worker(Protocol):
         ...
 
     def run(self, job: Any) -> tuple[Arrays, Any]:
-        """Answer a job: arrays, and anything small that can be pickled."""
+        """Answer a job: arrays, which are read before the next, and anything small that can be pickled."""
         ...
 
 

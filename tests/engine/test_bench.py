@@ -152,19 +152,36 @@ def test_parts_of_an_iteration_are_the_iteration():
 
 def test_baseline(monkeypatch):
     monkeypatch.setattr(bench_baseline, "REPEATS", 1)
-    rows = measured("baseline", [1], ["iterations=1"])
+    rows = measured("baseline", [1], ["iterations=3"])
     assert [(row["count"], row["workers"]) for row in rows] == [(1, kind) for kind in bench_baseline.KINDS]
     assert len({(row["memories_mib"], row["nodes"]) for row in rows}) == 1, "every setting does the same work"
     for row in rows:
         assert row["collect_seconds"] >= row["traverse_seconds"] > 0
         assert row["collect_seconds"] + row["train_seconds"] <= row["iteration_seconds"]
         assert row["startup_seconds"] > 0 and row["transfer_seconds"] > 0 and row["pss_mib"] > row["overhead_mib"]
-        assert row["end_to_end_ceiling"] > 1
+        assert row["end_to_end_ceiling"] > 1 and row["repeats"] == 2
+        for name in ("iteration_over_threads", "collect_over_threads"):
+            assert row[f"{name}_p25"] <= row[name] <= row[f"{name}_p75"]
+    assert {rows[0][f"{name}_over_threads"] for name in ("iteration", "collect", "startup", "overhead")} == {1}
     weights, by_pickle, shared = (row["transfer_bytes"] for row in rows)
     assert 0 < weights < shared < by_pickle
     # A process of its own has imported torch once more; a thread has not.
     assert all(row["overhead_mib"] > rows[0]["overhead_mib"] + 50 for row in rows[1:])
     assert all(row["startup_seconds"] > rows[0]["startup_seconds"] for row in rows[1:])
+
+
+def test_baseline_counts_every_turn_but_the_first():
+    with pytest.raises(BadInput, match="iterations is 1, but bench baseline does not count the first; give 2 or more"):
+        bench.run("baseline", [1], [*TINY, "iterations=1"])
+
+
+def test_ratios_are_of_the_same_turn():
+    mine, others = [[{"seconds": value} for value in values] for values in ([2.0, 30.0, 4.0], [1.0, 10.0, 4.0])]
+    assert bench_baseline._paired("ratio", "seconds", mine, others) == {
+        "ratio": 2, "ratio_p25": 1.5, "ratio_p75": 2.5}  # fmt: skip
+    assert bench_baseline._paired("ratio", "seconds", mine[:1], others[:1])["ratio_p75"] == 2
+    orders = [bench_baseline._rotated("abc", turn) for turn in range(4)]
+    assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
 
 
 def test_a_process_that_has_ended_holds_no_memory():

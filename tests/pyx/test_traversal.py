@@ -79,3 +79,37 @@ def test_advancing_without_an_answer_is_refused():
     player = 0 if block.waiting(0) else 1
     block.answer(player, np.zeros((block.waiting(player), 2), np.float32))
     assert block.advance()
+
+
+@pytest.mark.parametrize("algorithm", ["external_sampling", "outcome_sampling"])
+@pytest.mark.parametrize("answers", [0, 1, 5, None])
+def test_a_block_that_is_restarted_is_a_new_one(algorithm, answers):
+    """Whatever it had come to: nothing, something, its end."""
+    game = load_game("leduc")
+
+    def play(block, answers=None):
+        while block.advance() and answers != 0:
+            player = 0 if block.waiting(0) else 1
+            block.answer(player, block.rows(player)[:, : game.n_actions].astype(np.float32) % 7 - 3)
+            answers = answers and answers - 1
+        return block
+
+    def found(block):
+        return bytes(block.advantage_records()), bytes(block.strategy_records()), block.stats.as_dict()
+
+    used = play(TraversalBlock(game, algorithm, 0, 100, 40, lanes=13, seed=5, iteration=2), answers)
+    stats = used.stats
+    before = stats.as_dict()
+    used.restart(1, 60, 3)
+    assert stats.as_dict() == before, "what was handed out stays as it was"
+    new = TraversalBlock(game, algorithm, 1, 60, 40, lanes=13, seed=5, iteration=3)
+    assert found(play(used)) == found(play(new))
+
+
+@pytest.mark.parametrize("traverser, first", [(2, 0), (-1, 0), (0, -1)])
+def test_a_block_cannot_restart_as_what_it_cannot_be(traverser, first):
+    block = TraversalBlock(load_game("kuhn"), "outcome_sampling", 0, 0, 40, lanes=13, seed=5, iteration=2)
+    with pytest.raises(ValueError, match="traverser 0 or 1 and first >= 0"):
+        block.restart(traverser, first, 3)
+    with pytest.raises(ValueError, match="traverser 0 or 1 and first >= 0"):
+        TraversalBlock(load_game("kuhn"), "outcome_sampling", traverser, first, 40, lanes=13, seed=5, iteration=2)
