@@ -62,13 +62,13 @@ def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, 
             say(f"alone, run {turn + 1} of {REPEATS}: {kind}, {count}")
             config = base.with_overrides([*changes[kind, count], "iterations=1"])
             alone[kind, count].append(_alone(config, idle))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for count in counts:
         turns = _turns({kind: base.with_overrides(changes[kind, count]) for kind in KINDS})
         of_threads = _medians(alone["threads", count])
         for kind in KINDS:
             mine = _medians(alone[kind, count])
-            row = {"workers": kind, "count": count, **_medians(turns[kind]), **mine}
+            row: dict[str, Any] = {"workers": kind, "count": count, **_medians(turns[kind]), **mine}
             for figure in ("startup_seconds", "overhead_mib"):
                 row[_over_threads(figure)] = mine[figure] / of_threads[figure]
             for figure in ("iteration_seconds", "collect_seconds"):
