@@ -36,7 +36,7 @@ class PublishedNetwork:
     Owned by: the trainer, which alone calls `publish`. Safe to call from: any thread.
     Guarantees: an answer is of one version of the weights, and the same bits on every thread; each thread has
     buffers of its own; a row's answer depends on the batch it stands in, and on `shortcuts`, through rounding
-    only.
+    only. Where weights are packed, nobody waits for a publication: who began before it ends with the older version.
     Does not guarantee: that rows may change, or be given to another call, before their own call returns.
     """
 
@@ -47,7 +47,7 @@ class PublishedNetwork:
         self._local = threading.local()
         mine = copy.deepcopy(module).to(dtype).eval().requires_grad_(False)
         self._shared = SharedModel(mine)
-        self._packed: Packed | None = pack(mine, n_features) if shortcuts else None  # changes inside writing() only
+        self._packed: Packed | None = pack(mine, n_features) if shortcuts else None
 
     def publish(self, module: nn.Module) -> None:
         """Take over another module's weights."""
@@ -62,36 +62,72 @@ class PublishedNetwork:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Packed rows, uint8 (n, row_bytes), to outputs, float32 (n, n_actions)."""
-        n = len(rows)
-        run = rounded_up(n)
-        with torch.inference_mode(), self._shared.reading() as module:
-            packed = self._packed
-            first = packed.first if packed is not None else None
-            array, tensor = self._staging(run, first.width if first is not None else self._n_features)
-            if first is not None:
-                first(rows, array)
-            else:
+        packed = self._packed
+        try:
+            mine = self._local.mine
+        except AttributeError:
+            mine = self._local.mine = _Mine(self._dtype, pinned=self._device.type == "cuda")
+        with torch.inference_mode():
+            if packed is not None:
+                return mine.evaluate(packed, rows, self._n_features)
+            with self._shared.reading() as module:
+                array, tensor = mine.buffer(rounded_up(len(rows)), self._n_features)
                 expand(rows, array)
-            # Pinned rows go out without the host waiting; it waits for the outputs, and so for both.
-            outputs = packed.rest(tensor) if packed else module(tensor.to(self._device, non_blocking=True))
-            return outputs.float().cpu().numpy()[:n]
+                # Pinned rows go out without the host waiting; it waits for the outputs, and so for both.
+                return module(tensor.to(self._device, non_blocking=True)).float().cpu().numpy()[: len(rows)]
 
-    def _staging(self, n: int, width: int) -> tuple[np.ndarray, torch.Tensor]:
-        """This thread's buffer of n rows, as the array that is written and the tensor that is read.
+
+class _Mine:
+    """What one thread evaluates with: buffers, and objects of its own for weights that all threads read.
+
+    An object that threads share, a Python object as well as a tensor, has one reference count, whose cache line goes
+    from core to core with every use. With two threads a call of 26 rows through 64 hidden units took 9 % longer for it
+    than in two processes; it takes as long.
+
+    Owned by: that thread.
+    """
+
+    def __init__(self, dtype: torch.dtype, *, pinned: bool) -> None:
+        self._dtype, self._pinned = dtype, pinned
+        self._whole: torch.Tensor | None = None
+        self._views: dict[int, tuple[np.ndarray, torch.Tensor]] = {}
+        self._packed: Packed | None = None
+        self._others: list[tuple[torch.Tensor, torch.Tensor | None, str]] = []
+        # What torch.ops.mkldnn._linear_pointwise calls.
+        self._product = torch._C._jit_get_operation("mkldnn::_linear_pointwise")[0]
+
+    def evaluate(self, packed: Packed, rows: np.ndarray, n_features: int) -> np.ndarray:
+        """Outputs of a version's weights for packed rows: float32 (n, n_actions)."""
+        if self._packed is not packed:
+            self._packed = packed
+            self._others = [
+                (weight.detach(), None if bias is None else bias.detach(), activation)
+                for weight, bias, activation in packed.others
+            ]
+        n, first = len(rows), packed.first
+        array, x = self.buffer(rounded_up(n), n_features if first is None else first.width)
+        if first is None:
+            expand(rows, array)
+        else:
+            first(rows, array)
+        product = self._product
+        for weight, bias, activation in self._others:
+            x = product(x, weight, bias, activation, [], "")
+        return x.float().numpy()[:n]
+
+    def buffer(self, n: int, width: int) -> tuple[np.ndarray, torch.Tensor]:
+        """The buffer of n rows, as the array that is written and the tensor that is read; always of one width.
 
         It starts as zeros, and rows beyond those of a call keep what an earlier one left: no answer is of them.
         """
-        local = self._local.__dict__
-        views: dict[int, tuple[np.ndarray, torch.Tensor]] = local.setdefault("views", {})
-        if n not in views:
-            if n > local.get("room", 0):
-                pinned = self._device.type == "cuda"
-                local["room"], local["whole"] = n, torch.zeros(n, width, dtype=self._dtype, pin_memory=pinned)
-                views.clear()
-            tensor = local["whole"][:n]
+        if n not in self._views:
+            if self._whole is None or n > len(self._whole):
+                self._whole = torch.zeros(n, width, dtype=self._dtype, pin_memory=self._pinned)
+                self._views.clear()
+            tensor = self._whole[:n]
             array = tensor.numpy() if self._dtype == torch.float32 else tensor.view(torch.int16).numpy().view(np.uint16)
-            views[n] = array, tensor
-        return views[n]
+            self._views[n] = array, tensor
+        return self._views[n]
 
 
 def rounded_up(n: int) -> int:
@@ -111,14 +147,9 @@ class Packed:
     first: FirstLayer | None  # None: it is among the others
     others: list[tuple[torch.Tensor, torch.Tensor | None, str]]  # packed weight, bias, "relu" or "none"
 
-    def rest(self, x: torch.Tensor) -> torch.Tensor:
-        for weight, bias, activation in self.others:
-            x = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
-        return x
-
 
 def pack(module: nn.Module, n_features: int) -> Packed | None:
-    """A module's weights as they are; None where it is no chain of Linear and ReLU, or cannot be packed here."""
+    """A copy of a module's weights; None where it is no chain of Linear and ReLU, or cannot be packed here."""
     chain = chain_of(module)
     if chain is None or not can_pack(chain[0][0].weight):
         return None
@@ -130,10 +161,17 @@ def pack(module: nn.Module, n_features: int) -> Packed | None:
         bias = torch.zeros(linear.out_features) if linear.bias is None else linear.bias.float()
         first = FirstLayer(linear.weight.float().numpy(), bias.numpy(), bfloat=bfloat)
         chain = chain[1:]
-    reorder = torch.ops.mkldnn._reorder_linear_weight
+    reorder = torch.ops.mkldnn._reorder_linear_weight  # into memory of its own
     return Packed(
         first,
-        [(reorder(linear.weight, USUAL_BATCH), linear.bias, "relu" if relu else "none") for linear, relu in chain],
+        [
+            (
+                reorder(linear.weight, USUAL_BATCH),
+                None if linear.bias is None else linear.bias.clone(),
+                "relu" if relu else "none",
+            )
+            for linear, relu in chain
+        ],
     )
 
 
