@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from engine import inference
-from engine.inference import PublishedNetwork, chain_of, rounded_up
+from engine.inference import PublishedNetwork, can_pack, chain_of, rounded_up
 from engine.networks import Network
 
 # The largest difference from the plain network, as a share of its largest output: float32 sums in another order,
@@ -157,6 +157,21 @@ def test_versions_never_mix(dtype):
     for thread in threads:
         thread.join()
     assert set().union(*seen) <= expected
+
+
+@DTYPES
+def test_packed_weights_are_not_what_is_being_written(dtype):
+    """Who evaluates meanwhile does not wait, and has the version before, biases too."""
+    module = network(70, 6, 96, 2)
+    if chain_of(module) is None or not can_pack(module[0].weight.to(dtype)):
+        pytest.skip("this processor has no packed products")
+    published = PublishedNetwork(module, 70, dtype)
+    rows = packed_rows(40, 70)
+    before = published(rows)
+    with published._shared.writing() as mine:
+        for parameter in mine.parameters():
+            parameter.zero_()
+        assert np.array_equal(published(rows), before)
 
 
 @DTYPES
