@@ -80,7 +80,9 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     train = add("train", "train an agent by a config")
     train.add_argument("config", metavar="CONFIG", help="a TOML file, e.g. configs/kuhn.toml")
     train.add_argument("--threads", metavar="N", help="worker threads; by default one per physical core")
-    train.add_argument("--workers", metavar="KIND", help="what runs blocks: threads")
+    train.add_argument(
+        "--workers", metavar="KIND", help="what runs blocks: threads, processes-pickle or processes-shared-memory"
+    )
     train.add_argument("--device", metavar="D", help="auto, cpu, cuda or cuda:N")
     train.add_argument("--run", metavar="DIR", help="the run's folder; by default runs/<config>-<UTC time>")
     train.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help=SET_HELP)

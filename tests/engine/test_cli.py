@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from engine import cli, commands
 from engine.checkpoint import list_checkpoints
+from engine.config import Config
 from engine.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +82,13 @@ def test_bad_usage_and_bad_input(freecfr, tmp_path, monkeypatch, line, says):
     assert says in err and out == ""
     assert err.count("\n") == 1 and err.startswith("freecfr: ") and "Traceback" not in err
     assert list(tmp_path.iterdir()) == [], "nothing was written"
+
+
+def test_help_names_every_kind_of_workers(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    told = capsys.readouterr().out
+    assert all(kind in told for kind in get_args(Config.model_fields["workers"].annotation))
 
 
 def test_help_ends_with_an_example(capsys):
