@@ -16,9 +16,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 
 from engine.bench import say, summary, thread_counts
@@ -95,7 +96,7 @@ def _over_threads(figure: str) -> str:
 def _paired(name: str, figure: str, mine: Sequence[Figures], others: Sequence[Figures]) -> Figures:
     """How much larger a figure is than another's of the same turn."""
     ratios = [one[figure] / other[figure] for one, other in zip(mine, others, strict=True)]
-    low, middle, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    low, middle, high = map(float, np.percentile(ratios, (25, 50, 75)))
     return {name: middle, f"{name}_p25": low, f"{name}_p75": high}
 
 

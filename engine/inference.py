@@ -42,7 +42,7 @@ class PublishedNetwork:
 
     def __init__(self, module: nn.Module, n_features: int, dtype: torch.dtype, *, shortcuts: bool = True) -> None:
         """Evaluated on the module's own device. shortcuts: False runs the module itself, to measure what they gain."""
-        self._n_features, self._dtype, self._shortcuts = n_features, dtype, shortcuts
+        self._n_features, self._dtype = n_features, dtype
         self._device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
         self._local = threading.local()
         mine = copy.deepcopy(module).to(dtype).eval().requires_grad_(False)
@@ -93,7 +93,7 @@ class _Mine:
         self._views: dict[int, tuple[np.ndarray, torch.Tensor]] = {}
         self._packed: Packed | None = None
         self._others: list[tuple[torch.Tensor, torch.Tensor | None, str]] = []
-        # What torch.ops.mkldnn._linear_pointwise calls.
+        # What torch.ops.mkldnn._linear_pointwise calls; None in a torch that lacks it, where nothing is packed.
         self._product = torch._C._jit_get_operation("mkldnn::_linear_pointwise")[0]
 
     def evaluate(self, packed: Packed, rows: np.ndarray, n_features: int) -> np.ndarray:
