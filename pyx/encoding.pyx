@@ -105,6 +105,10 @@ cdef class RecordLayout:
         self.slots_at = self.iteration_at + 4
         self.record_bytes = (self.slots_at + 2 * self.max_legal + 7) & ~7
 
+    def iterations(self, rows):
+        """Of which iteration each record is: uint32 (n,), for rows uint8 (n, record_bytes)."""
+        return np.ascontiguousarray(rows[:, self.iteration_at:self.slots_at]).view(np.uint32).reshape(-1)
+
     def restore(self, const uint8_t[::1] record):
         """A record as a dict: row (uint8), slots and targets of the legal actions, weight, iteration."""
         _refuse(record.shape[0] != self.record_bytes,
@@ -213,6 +217,7 @@ def gather(RecordLayout layout, const uint8_t[:, ::1] memory, const int64_t[::1]
     slots              # OUT, uint16 (n, max_legal): of each legal action, then NO_SLOT
     targets            # OUT, float32 (n, max_legal): of each slot
     weights            # OUT, float32 (n,): iteration's weight times sample's weight
+    ValueError on a sample of an iteration that has no weight: one that was read back and damaged.
     """
     cdef Py_ssize_t i, n = indices.shape[0]
     cdef int k, n_features = layout.n_features, max_legal = layout.max_legal
@@ -222,7 +227,8 @@ def gather(RecordLayout layout, const uint8_t[:, ::1] memory, const int64_t[::1]
     cdef const uint8_t* record
     cdef const float* values
     cdef double weight
-    cdef uint32_t iteration
+    cdef uint32_t iteration, latest = <uint32_t>(iteration_weights.shape[0] - 1), beyond = 0
+    _refuse(iteration_weights.shape[0] < 1, "there are no weights of iterations")
     if wide:
         floats = features
     else:
@@ -251,4 +257,8 @@ def gather(RecordLayout layout, const uint8_t[:, ::1] memory, const int64_t[::1]
                 targets[i, k] = <float>(values[k] * scale)
             weight = (<const float*>(record + layout.weight_at))[0]
             iteration = (<const uint32_t*>(record + layout.iteration_at))[0]
+            if iteration > latest:
+                beyond = iteration
+                iteration = latest
             weights[i] = <float>((weight if weight < weight_cap else weight_cap) * iteration_weights[iteration])
+    _refuse(beyond > 0, f"a sample is of iteration {beyond}, but the last one is {latest}")

@@ -5,6 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 
+# Whoever waits looks up this often, in seconds, whether the thread that it waits for still lives.
+_LOOK_UP = 0.5
+
+
+class Abandoned(RuntimeError):
+    """A thread ended while it wrote: what it wrote may be half done, and nobody will ever release the lock."""
+
 
 class _Slot:
     """What the lock knows of one thread.
@@ -41,8 +48,10 @@ class FairLock:
         writer waits, readers that come later wait behind it, and readers that came before another writer go
         before it, so that neither side starves. Acquiring what would deadlock, because the thread already
         reads or writes, raises RuntimeError. A thread that is interrupted while it waits gives up its place.
-    Does not guarantee: anything about a thread that ends without releasing; nor that an exception which a
-        signal handler raises at the very moment of acquisition, in the main thread, leaves the lock free.
+        Where a thread ended while it wrote, whoever waits or comes later gets Abandoned; one that ended while it
+        read keeps nobody waiting.
+    Does not guarantee: that an exception which a signal handler raises at the very moment of acquisition, in
+        the main thread, leaves the lock free.
     """
 
     def __init__(self) -> None:
@@ -50,8 +59,15 @@ class FairLock:
         self._slots: list[_Slot] = []
         self._queue: deque[_Waiter] = deque()
         self._barred = False  # a writer writes, or its turn has come and it waits for readers to leave
+        self._writer: _Slot | None = None  # of who writes
         self._excluded: list[_Slot] = []  # whose locks the writer holds; belongs to the writer
         self._local = threading.local()
+
+    @property
+    def held(self) -> str:
+        """What the calling thread does: "reading", "writing" or ""."""
+        slot: _Slot | None = getattr(self._local, "slot", None)
+        return "" if slot is None else slot.holds
 
     def acquire_read(self) -> None:
         """Wait until no writer writes or waits, then read."""
@@ -102,12 +118,13 @@ class FairLock:
             slots = self._slots  # a thread that comes later finds the bar
         try:
             for each in slots:
-                each.lock.acquire()
-                self._excluded.append(each)
+                if self._exclude(each):
+                    self._excluded.append(each)
         except BaseException:
             self._pass_on()
             raise
         slot.holds = "writing"
+        self._writer = slot
 
     def release_write(self) -> None:
         """End what `acquire_write` of the same thread began."""
@@ -115,7 +132,16 @@ class FairLock:
         if slot.holds != "writing":
             raise RuntimeError("this thread is not writing.")
         slot.holds = ""
+        self._writer = None
         self._pass_on()
+
+    @staticmethod
+    def _exclude(slot: _Slot) -> bool:
+        """Wait until the slot's thread does not read, and keep it from reading; False where it ended as it read."""
+        while not slot.lock.acquire(timeout=_LOOK_UP):
+            if not slot.thread.is_alive():
+                return False
+        return True
 
     def _own_slot(self) -> _Slot:
         slot: _Slot | None = getattr(self._local, "slot", None)
@@ -129,7 +155,10 @@ class FairLock:
 
     def _wait_for_turn(self, waiter: _Waiter) -> None:
         try:
-            waiter.gate.acquire()
+            while not waiter.gate.acquire(timeout=_LOOK_UP):
+                writer = self._writer
+                if writer is not None and not writer.thread.is_alive():
+                    raise Abandoned(f"thread {writer.thread.name} ended while it was writing.")
         except BaseException:
             with self._mutex:
                 queued = waiter in self._queue

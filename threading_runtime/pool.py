@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -22,6 +22,17 @@ _LOOK_UP_IDLE = 1.0
 
 class Stopped(Exception):
     """Raised inside a job that was asked to stop, and by `Run.result` when `Pool.stop` ended the run."""
+
+
+class Workers(Protocol):
+    """What jobs are given to: a Pool, or the threads of one that something else leaves free (tasks.BesideChains)."""
+
+    @property
+    def threads(self) -> int: ...
+
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> list[Result]: ...
+
+    def raise_if_stopping(self) -> None: ...
 
 
 class Run:
@@ -156,7 +167,7 @@ class Pool:
         """`initialise` is called once in every worker before its first job."""
         if threads < 1:
             raise ValueError(f"threads is {threads}, but a pool needs at least 1 thread.")
-        self.threads = threads
+        self._threads = threads
         self._initialise = initialise
         self._inbox: SimpleQueue[Run | None] = SimpleQueue()
         self._ready: SimpleQueue[BaseException | None] = SimpleQueue()
@@ -187,6 +198,11 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def threads(self) -> int:
+        """How many there are."""
+        return self._threads
 
     @property
     def stopping(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
-from threading_runtime.pool import Pool, Stopped
+from threading_runtime.pool import Job, Pool, Result, Stopped
 
 # An idle worker looks up this often, in seconds, to see whether the caller was interrupted. New work wakes it
 # at once.
@@ -37,14 +38,59 @@ def run_chains(pool: Pool, chains: Sequence[Chain]) -> None:
     as long as the chains keep what `Chain` asks. Exceptions, interrupts and `pool.stopping` are as in
     `Pool.map`.
     """
-    for chain in chains:
-        if chain.shards < 1 or chain.steps < 0:
-            raise ValueError(
-                f"a chain has {chain.steps} steps of {chain.shards} shards; "
-                "it needs at least 0 steps, each of at least 1 shard."
-            )
     schedule = _Schedule(pool, chains)
     pool.map(lambda _: schedule.work(), range(pool.threads))
+
+
+class BesideChains:
+    """The threads of a pool, half of which begin with chains when the others are given jobs by `map`.
+
+    Whoever finds nothing left on its own side goes over to the other: threads that ran out of jobs help with the
+    chains, and threads whose chains have ended take jobs. One thread alone runs the chains and then the jobs.
+
+    Owned by: the thread that made it, which calls `map` once.
+    Guarantees: when `map` returns, chains and jobs have ended; what either leaves is what it leaves alone.
+    Does not guarantee: which thread runs what, nor that the chains have begun, or ended, before any of the jobs.
+    """
+
+    def __init__(self, pool: Pool, chains: Sequence[Chain]) -> None:
+        self._pool, self._schedule = pool, _Schedule(pool, chains)
+        self._first = (pool.threads + 1) // 2  # begin with the chains
+        self.jobs_seconds = 0.0  # from the beginning of the first job to the end of the last
+        self.chains_seconds = 0.0  # from `map` to the end of the last chain
+
+    @property
+    def threads(self) -> int:
+        """How many begin with jobs; 1 where there is no other."""
+        return max(1, self._pool.threads - self._first)
+
+    def raise_if_stopping(self) -> None:
+        """See Pool."""
+        self._pool.raise_if_stopping()
+
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> list[Result]:
+        """`[function(job) for job in jobs]`, computed beside the chains."""
+        called = time.perf_counter()
+
+        def run(job: tuple[Any] | None) -> tuple[Any, float, float]:
+            began, result = time.perf_counter(), None
+            if job is None:
+                self._schedule.work()
+            else:
+                result = function(job[0])
+            return result, began, time.perf_counter()
+
+        of_chains: list[tuple[Any] | None] = [None] * self._pool.threads
+        of_jobs: list[tuple[Any] | None] = [(job,) for job in jobs]
+        # Workers take them in this order.
+        ended = self._pool.map(run, of_chains[: self._first] + of_jobs + of_chains[self._first :])
+        last = self._first + len(of_jobs)
+        done = ended[self._first : last]
+        if done:
+            self.jobs_seconds = max(end for _, _, end in done) - min(began for _, began, _ in done)
+        # The first that found no chain left: others may have come to look later.
+        self.chains_seconds = min(end for _, _, end in ended[: self._first] + ended[last:]) - called
+        return [result for result, _, _ in done]
 
 
 class _Progress:
@@ -62,6 +108,12 @@ class _Schedule:
     """Hands shards to the threads of one `run_chains`."""
 
     def __init__(self, pool: Pool, chains: Sequence[Chain]) -> None:
+        for chain in chains:
+            if chain.shards < 1 or chain.steps < 0:
+                raise ValueError(
+                    f"a chain has {chain.steps} steps of {chain.shards} shards; "
+                    "it needs at least 0 steps, each of at least 1 shard."
+                )
         self._pool = pool
         self._changed = threading.Condition(threading.Lock())
         self._unfinished = [_Progress(chain) for chain in chains if chain.steps]

@@ -86,6 +86,11 @@ def test_samples_outside_the_memory_are_refused():
     out = [np.empty((1, LEDUC.n_features), np.float32), np.empty(shape, np.uint16), targets, weights]
     with pytest.raises(ValueError, match="the memory has 4"):
         gather(layout, memory, np.array([4]), np.ones(2), 1.0, 1.0, *out)
+    memory[2, layout.iteration_at : layout.slots_at] = np.array([1 << 31], np.uint32).view(np.uint8)
+    with pytest.raises(ValueError, match=f"iteration {1 << 31}, but the last one is 1"):
+        gather(layout, memory, np.array([2]), np.ones(2), 1.0, 1.0, *out)
+    with pytest.raises(ValueError, match="no weights"):
+        gather(layout, memory, np.array([0]), np.ones(0), 1.0, 1.0, *out)
 
 
 def test_a_reservoir_keeps_every_sample_equally_often():
@@ -140,3 +145,18 @@ def test_a_memory_is_mapped_lazily_and_bounded():
     for slot in range(10):
         last = np.flatnonzero(slots == slot)[-1]
         assert (memory.rows[slot] == records[last]).all()
+
+
+def test_samples_of_iterations_that_have_no_weight_are_refused():
+    """As from a stranger's checkpoint: nothing beside the weights is read."""
+    layout = RecordLayout(LEDUC)
+    memory = np.zeros((4, layout.record_bytes), np.uint8)
+    memory[2, layout.iteration_at : layout.slots_at].view(np.uint32)[0] = 1 << 31
+    assert [*layout.iterations(memory)] == [0, 0, 1 << 31, 0]
+    shape = (4, LEDUC.max_legal)
+    targets, weights = np.empty(shape, np.float32), np.empty(4, np.float32)
+    out = [np.empty((4, LEDUC.n_features), np.float32), np.empty(shape, np.uint16), targets, weights]
+    with pytest.raises(ValueError, match=f"of iteration {1 << 31}, but the last one is 1"):
+        gather(layout, memory, np.arange(4), np.ones(2), 1.0, 1.0, *out)
+    with pytest.raises(ValueError, match="no weights of iterations"):
+        gather(layout, memory, np.arange(4), np.ones(0), 1.0, 1.0, *out)

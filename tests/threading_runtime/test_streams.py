@@ -7,7 +7,7 @@ import torch
 
 from threading_runtime.pool import Pool
 from threading_runtime.streams import WeightOrder, use_own_stream
-from threading_runtime.weights import SharedModel
+from threading_runtime.weights import SharedModel, Snapshots
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -98,6 +98,48 @@ def test_forwards_wait_for_the_write_and_the_write_for_the_forwards(current):
     assert order._reads  # of the last reader; those before a write are dropped
     write("third")
     assert not order._reads
+
+
+class Tensor:
+    """Weights that only know which streams may still read them."""
+
+    def __init__(self):
+        self.streams = []
+
+    def record_stream(self, stream):
+        self.streams.append(stream)
+
+
+def test_a_snapshot_is_read_once_it_is_made_and_kept_while_a_stream_may_read_it(current):
+    """Readers wait for the work that made the version they take, not for that of later ones, and only once."""
+    tensors = [[Tensor(), Tensor()] for _ in range(3)]
+    current.stream.run("made 0")
+    snapshots = Snapshots("cuda", "weights 0", tensors[0])
+    waited, go_on, taken = [], threading.Semaphore(0), threading.Semaphore(0)
+    stream = Stream()
+
+    def read():
+        current.stream = stream
+        for _ in range(3):
+            go_on.acquire()
+            for _ in range(2):
+                version, weights = snapshots.newest()
+                assert weights == f"weights {version}"
+            waited.append(set(stream.before))
+            taken.release()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for version in range(3):
+        if version:
+            current.stream = Stream()  # whoever publishes
+            current.stream.run(f"made {version}")
+            assert snapshots.publish(f"weights {version}", tensors[version]) == version
+        go_on.release()
+        taken.acquire()
+    reader.join()
+    assert waited == [{f"made {version}" for version in range(last + 1)} for last in range(3)]
+    assert all(tensor.streams == [stream] for of_version in tensors for tensor in of_version)
 
 
 class Wide(torch.nn.Module):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from threading_runtime.pool import Pool, Stopped
-from threading_runtime.tasks import run_chains
+from threading_runtime.tasks import BesideChains, run_chains
 
 THREADS = [1, 2, 3, 8]
 
@@ -200,3 +200,90 @@ def test_no_chains_and_no_steps_are_no_error():
     with Pool(2) as pool:
         run_chains(pool, [])
         run_chains(pool, [Sums(1, 0, 3)])
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_chains_beside_jobs_leave_what_they_leave_alone(threads):
+    alone, beside = Sums(5, 40, 3), Sums(5, 40, 3)
+    with Pool(threads) as pool:
+        run_chains(pool, [alone])
+        both = BesideChains(pool, [beside])
+        assert both.map(lambda job: job * job, range(50)) == [job * job for job in range(50)]
+        assert 1 <= both.threads <= max(1, threads // 2)
+    assert torch.equal(beside.weight, alone.weight)
+    assert 0 < both.chains_seconds and 0 < both.jobs_seconds
+
+
+class Meeting:
+    """A chain of one step whose shards wait for one another."""
+
+    steps = 1
+
+    def __init__(self, shards):
+        self.shards, self.together = shards, threading.Barrier(shards)
+
+    def shard(self, step, index):
+        self.together.wait(60)
+
+    def finish(self, step):
+        pass
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_without_jobs_help_with_the_chains(threads):
+    with Pool(threads) as pool:
+        assert BesideChains(pool, [Meeting(threads)]).map(abs, [-1] * 20) == [1] * 20
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_whose_chains_have_ended_take_jobs(threads):
+    together = threading.Barrier(threads)
+    with Pool(threads) as pool:
+        BesideChains(pool, [Sums(1, 3, 2)]).map(lambda job: together.wait(60), range(threads))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_chains_and_jobs_run_at_the_same_time(threads):
+    job_runs, step_runs = threading.Event(), threading.Event()
+
+    class Waits:
+        steps, shards = 1, 1
+
+        def shard(self, step, index):
+            step_runs.set()
+            assert job_runs.wait(60)
+
+        def finish(self, step):
+            pass
+
+    def job(_):
+        job_runs.set()
+        assert step_runs.wait(60)
+
+    with Pool(threads) as pool:
+        BesideChains(pool, [Waits()]).map(job, [None])
+
+
+@pytest.mark.parametrize("where", ["job", "shard"])
+def test_a_failure_on_either_side_ends_both(where):
+    class Fails:
+        steps, shards = 1_000_000, 2
+
+        def shard(self, step, index):
+            if where == "shard" and step == 20:
+                raise LookupError(where)
+
+        def finish(self, step):
+            pass
+
+    with Pool(2) as pool:
+        beside = BesideChains(pool, [Fails()])
+
+        def job(number):
+            if where == "job":
+                raise LookupError(where)
+            while True:
+                beside.raise_if_stopping()
+
+        with pytest.raises(LookupError, match=where):
+            beside.map(job, range(3))
