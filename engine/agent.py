@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,11 @@ import torch
 from engine.checkpoint import Boundary, PastNetwork, read_checkpoint
 from engine.config import Config
 from engine.config_text import nest
+from engine.errors import CheckpointError
 from engine.evaluation import AverageStrategy, Strategy, strategy_of_network
 from engine.inference import PublishedNetwork
 from engine.networks import Factory, default_factory, make_network
+from engine.untrusted import refuse_unlike
 from pyx.cfr_math import strategy_of
 from pyx.game import Game, State
 from pyx.rng import Stream
@@ -60,7 +63,9 @@ class Agent:
 
     def _published(self, player: int, index: int) -> PublishedNetwork:
         network = PublishedNetwork(self._template, self.game.n_features, torch.float32)
-        network.publish_state(self.networks[player][index][1]())
+        state = self.networks[player][index][1]()
+        refuse_unlike(state, self._template.state_dict(), "the checkpoint")
+        network.publish_state(state)
         return network
 
     def action_probabilities(self, state: State) -> dict[int, float]:
@@ -138,11 +143,39 @@ def agent_of(config: Config, boundary: Boundary, factory: Factory = default_fact
     """The agent of a run as of a boundary."""
     game = config.load_game()
     if config.average == "strategy_network":
-        state = boundary.networks["strategy"]
-        return Agent(game, config, [[(1.0, lambda: state)]] * 2, "strategy", factory)
-    return Agent(game, config, sequence_sources(boundary.sequence), "advantage", factory)
+        networks: Any = boundary.networks  # as a stranger's file has them
+        state: Any = networks.get("strategy") if isinstance(networks, Mapping) else None
+        sources: list[list[tuple[float, Source]]] = [[(1.0, lambda: state)]] * 2
+        mode = "strategy"
+    else:
+        sources, mode = sequence_sources(config, boundary.sequence), "advantage"
+    if factory is default_factory:
+        # Before the config has a network made: it may name a size that the machine has no memory for.
+        with torch.device("meta"):
+            own = default_factory(game.n_features, game.n_actions, config).state_dict()
+        refuse_unlike(sources[0][0][1](), own, "the checkpoint")
+    return Agent(game, config, sources, mode, factory)
 
 
-def sequence_sources(sequence: Mapping[str, list[PastNetwork]]) -> list[list[tuple[float, Source]]]:
-    """Per player (weight, source) of its past networks: the first weighs 1, that after iteration t weighs t + 1."""
-    return [[(past.iteration + 1.0, past.load) for past in sequence[f"advantage{player}"]] for player in (0, 1)]
+def sequence_sources(config: Config, sequence: Mapping[str, list[PastNetwork]]) -> list[list[tuple[float, Source]]]:
+    """Per player (weight, source) of its past networks.
+
+    CheckpointError where the players do not have networks of the same iterations, in order.
+    """
+    both = [sequence.get(f"advantage{player}", []) for player in (0, 1)]
+    first, second = ([past.iteration for past in pasts] for pasts in both)
+    if not first or first != second or first[0] < 0 or any(a >= b for a, b in zip(first, first[1:], strict=False)):
+        raise CheckpointError("the checkpoint has no past networks of both players, iteration by iteration; give one.")
+    return [[(sequence_weight(config, past.iteration), past.load) for past in pasts] for pasts in both]
+
+
+def sequence_weight(config: Config, iteration: int) -> float:
+    """What the network after an iteration weighs in the average: the sum of the iterations in which its player
+    traverses by it.
+
+    That is the next one. Where both players traverse at once while the networks of the iteration before train, it is
+    the one after, and the first networks play in two.
+    """
+    if config.overlap == "none" or config.order == "alternating":
+        return iteration + 1.0
+    return iteration + 2.0 if iteration else 3.0

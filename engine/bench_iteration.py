@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.bench import say, summary
 from engine.config import Config, TrainingSettings
+from engine.errors import BadInput
 from engine.hardware import cpu_has_bf16
 from engine.trainer import Trainer
 from engine.training_bench import training_rows
@@ -31,6 +32,11 @@ def measure(threads: Sequence[int], overrides: Sequence[str]) -> list[dict[str, 
     the phase's, so that all parts together are the iteration; thread_seconds are what all threads spent on it.
     """
     config = Config().with_overrides([*BASE, *overrides])
+    if config.overlap != "none":
+        raise BadInput(
+            f"overlap is {config.overlap!r}, but bench 'end-to-end' measures phases that follow one another; leave it "
+            "out, or use: freecfr bench overlap."
+        )
     counts: Sequence[int | None] = threads or [None]
     rows: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+import psutil
 
 from engine.bench import say, summary
 from engine.config import Config
@@ -57,16 +57,17 @@ def _row(threads: int | None, overrides: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def fill(memory: Memory) -> None:
-    """Offer a memory its own samples until it is full: every page of it is written then."""
+def fill(memory: Memory, told: Callable[[np.ndarray, np.ndarray], object] = lambda slots, records: None) -> None:
+    """Offer a memory its own samples until it is full: every page of it is written then.
+
+    told: the slots and records of each offer.
+    """
     own = memory.rows[: memory.size].copy()
     while len(own) and memory.size < memory.capacity:
-        memory.add(own[: memory.capacity - memory.size])
+        offered = own[: memory.capacity - memory.size]
+        told(memory.add(offered), offered)
 
 
 def resident_mib() -> float:
-    """Of this process now; where the system does not tell, the most there ever was."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / MIB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Of this process now."""
+    return psutil.Process().memory_info().rss / MIB

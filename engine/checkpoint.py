@@ -19,17 +19,20 @@ import os
 import re
 import shutil
 import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from engine.config import MAY_CHANGE
 from engine.digests import as_bfloat16, canonical, digest
 from engine.errors import CheckpointError
 from engine.journal import COMPACT_ABOVE, Extent, Journal, Mark, sync, verify
+from engine.untrusted import refuse_compressed, refuse_links
 
 FORMAT = 1
 # More would not be a manifest or a state of this engine.
@@ -66,11 +69,10 @@ class PastNetwork:
 
     def load(self) -> dict[str, torch.Tensor]:
         """The state_dict, floats as bfloat16. Raises CheckpointError where the file is not what was written."""
-        if self._state is not None:
-            return self._state
+        if (state := self._state) is not None:  # once: another thread may be writing it
+            return state
         assert self._folder is not None
-        verify(self._folder, self.extent)
-        return _load((self._folder / self.extent.file).read_bytes(), self._folder / self.extent.file)
+        return _load(self._folder, self.extent)
 
     def write(self) -> None:
         """Put it on disk, once."""
@@ -91,7 +93,8 @@ class _Complete:
 class CheckpointStore:
     """The checkpoints of one run.
 
-    Owned by: the trainer. Safe to call from: one thread at a time.
+    Owned by: the trainer. Safe to call from: one thread at a time, and beside it one thread that runs what `prepared`
+    gave, one at a time.
     Guarantees: `save` puts the last completed iteration on disk as a whole, however much of the next was recorded; it
     raises CheckpointError where that fails, keeps everything and can be called again; an interrupt at any moment
     leaves every checkpoint that was on disk as it was.
@@ -163,30 +166,50 @@ class CheckpointStore:
         for name, journal in self._journals.items():
             journal.begin(marks[name])
 
+    @property
+    def boundary(self) -> Boundary | None:
+        """That of the last completed iteration."""
+        return None if self._complete is None else self._complete.boundary
+
     def save(self) -> Path | None:
         """Write the last completed iteration, unless it is on disk: its folder, or None where there is none."""
-        if self._complete is None or self.folder is None:
+        save = self.prepared()
+        return save() if save is not None else self._target(self.saved_iteration)
+
+    def prepared(self, hurry: Callable[[], bool] = lambda: False) -> Callable[[], Path] | None:
+        """What `save` would do, as a function for any one thread; None where there is nothing to write.
+
+        Meanwhile iterations may be recorded and completed. hurry: whether to leave out what can be done later.
+        """
+        complete = self._complete
+        if complete is None or self.folder is None or self.saved_iteration == complete.boundary.iteration:
             return None
-        boundary, marks = self._complete.boundary, self._complete.marks
-        target = self.folder / f"iteration-{boundary.iteration:06d}"
-        if self.saved_iteration == boundary.iteration:
-            return target
+        return lambda: self._save(complete, hurry)
+
+    def _target(self, iteration: int | None) -> Path | None:
+        if self.folder is None or iteration is None:
+            return None
+        return self.folder / f"iteration-{iteration:06d}"
+
+    def _save(self, complete: _Complete, hurry: Callable[[], bool]) -> Path:
+        iteration = complete.boundary.iteration
+        target = self._target(iteration)
+        assert target is not None
         try:
-            self._write(boundary, marks, target)
+            self._write(complete.boundary, complete.marks, target, hurry)
         except OSError as error:
             raise CheckpointError(
-                f"checkpoint of iteration {boundary.iteration} could not be written to {self.folder}: "
-                f"{error.strerror or error}."
+                f"checkpoint of iteration {iteration} could not be written to {self.folder}: {error.strerror or error}."
             ) from error
-        self.saved_iteration = boundary.iteration
+        self.saved_iteration = iteration
         return target
 
-    def _write(self, boundary: Boundary, marks: Mapping[str, Mark], target: Path) -> None:
+    def _write(self, boundary: Boundary, marks: Mapping[str, Mark], target: Path, hurry: Callable[[], bool]) -> None:
         assert self.folder is not None
         memories, networks = self.folder / "memories", self.folder / "networks"
         memories.mkdir(parents=True, exist_ok=True)
         for name, journal in self._journals.items():
-            journal.write(marks[name])
+            journal.write(marks[name], hurry)
         sync(memories)
         if boundary.sequence:
             networks.mkdir(exist_ok=True)
@@ -245,33 +268,54 @@ class CheckpointStore:
         """
         if self.folder is None or not self.folder.is_dir():
             return None
-        for rest in self.folder.glob(".*.tmp"):
-            shutil.rmtree(rest)
-        for rest in self.folder.glob("*/.*.tmp"):
-            rest.unlink()
-
-        def read(folder: Path) -> Any:
-            boundary, manifest = _read(folder)
-            about = manifest["memories"]
-            if about.keys() != self._journals.keys():
-                raise CheckpointError(
-                    f"{folder} has memories {sorted(about)}, but this run's {sorted(self._journals)}."
-                )
-            return boundary, about, {name: journal.verified(about[name]) for name, journal in self._journals.items()}
+        refuse_links(self.folder.parent)
+        for rest in [*self.folder.glob(".*.tmp"), *self.folder.glob("*/.*.tmp")]:
+            _remove(rest)
 
         damaged: list[Path] = []
-        found = _newest(self.folder, read, self._notify, damaged)
+        found = _newest(self.folder, self._read, self._notify, damaged)
         if found is None:
             return None
-        boundary, about, disks = found
         for folder in damaged:
             shutil.rmtree(folder)
-        for name, journal in self._journals.items():
-            journal.restore(about[name], disks[name])
-        self.sequence = {name: list(past) for name, past in boundary.sequence.items()}
-        self._complete = _Complete(boundary, {name: journal.mark for name, journal in self._journals.items()})
+        boundary = self._restore(found)
         self.saved_iteration = boundary.iteration
         return boundary
+
+    def replay(self, folder: Path) -> Boundary:
+        """Go on from a checkpoint of whatever run, which stays as it is; memories are filled. For a store that writes
+        nothing."""
+        assert self.folder is None
+        return self._restore(_guarded(self._read, folder))
+
+    def rows_of(self, folder: Path, name: str) -> np.ndarray:
+        """The rows of one memory of a checkpoint: uint8 (size, record_bytes)."""
+        about = _manifest(folder)["memories"][name]
+        memory = types.SimpleNamespace(rows=np.zeros((about["size"], about["record_bytes"]), np.uint8), seen=0)
+        memories, journal = folder.parent / "memories", Journal(None, name, memory)
+        journal.restore(about, journal.verified(about | {"capacity": about["size"]}, memories), memories)
+        return memory.rows
+
+    def _read(self, folder: Path) -> tuple[Path, Boundary, dict[str, Any], dict[str, Any]]:
+        boundary, manifest = _read(folder)
+        about, memories = manifest["memories"], folder.parent / "memories"
+        if about.keys() != self._journals.keys():
+            raise CheckpointError(f"{folder} has memories {sorted(about)}, but this run's {sorted(self._journals)}.")
+        disks = {name: journal.verified(about[name], memories) for name, journal in self._journals.items()}
+        return memories, boundary, about, disks
+
+    def _restore(self, found: tuple[Path, Boundary, dict[str, Any], dict[str, Any]]) -> Boundary:
+        memories, boundary, about, disks = found
+        for name, journal in self._journals.items():
+            journal.restore(about[name], disks[name], memories)
+        self.sequence = {name: list(past) for name, past in boundary.sequence.items()}
+        self._complete = _Complete(boundary, {name: journal.mark for name, journal in self._journals.items()})
+        return boundary
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path is named as a checkpoint of a run is."""
+    return _FOLDER.fullmatch(path.resolve().name) is not None
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -288,7 +332,7 @@ def read_checkpoint(path: Path | str, notify: Callable[[str], None] | None = Non
     path = Path(path)
     if not path.exists():
         raise CheckpointError(f"{path} does not exist; give a run's folder or one of its checkpoints.")
-    if _FOLDER.fullmatch(path.resolve().name):
+    if is_checkpoint(path):
         return _guarded(lambda folder: _read(folder)[0], path)
     if not (path / "checkpoints").is_dir():
         raise CheckpointError(f"{path} is not a run's folder: it has no folder checkpoints; give one that has.")
@@ -332,9 +376,13 @@ def _guarded(read: Callable[[Path], Any], folder: Path) -> Any:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
-        if path.stat().st_size > LARGEST_MANIFEST:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise CheckpointError(f"{path} is no file of its own; a manifest is.")
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_MANIFEST + 1)
+        if len(data) > LARGEST_MANIFEST:
             raise CheckpointError(f"{path} has over {LARGEST_MANIFEST} bytes; no manifest has.")
-        manifest = json.loads(path.read_bytes())
+        manifest = json.loads(data)
     except FileNotFoundError:
         raise CheckpointError(f"{folder} has no manifest.json: it is half written or not a checkpoint.") from None
     except OSError as error:
@@ -360,8 +408,12 @@ def _read(folder: Path) -> tuple[Boundary, dict[str, Any]]:
     extent = Extent.read(manifest["state"])
     if extent.file != "state.pt" or extent.bytes > LARGEST_STATE:
         raise CheckpointError(f"{folder} refers to {extent.file} of {extent.bytes} bytes as its state: impossible.")
-    verify(folder, extent)
-    state = _load((folder / extent.file).read_bytes(), folder / extent.file)
+    number = int(folder.resolve().name.rpartition("-")[2])
+    if type(manifest["iteration"]) is not int or manifest["iteration"] != number or number < 1:
+        raise CheckpointError(f"{folder} says that it is of iteration {manifest['iteration']!r}, its name {number}.")
+    state = _load(folder, extent)
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{folder / extent.file} holds no weights ({type(state).__name__}).")
     networks = folder.parent / "networks"
     sequence: dict[str, list[PastNetwork]] = {}
     for name, entries in manifest["sequence"].items():
@@ -378,7 +430,7 @@ def _read(folder: Path) -> tuple[Boundary, dict[str, Any]]:
         name: {key: about[key] for key in ("seen", "size", "digest")} for name, about in manifest["memories"].items()
     }
     boundary = Boundary(
-        iteration=int(manifest["iteration"]),
+        iteration=number,
         networks=state["networks"],
         optimizers=state["optimizers"],
         totals=dict(manifest["totals"]),
@@ -399,12 +451,26 @@ def _dump(state: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _load(data: bytes, path: Path) -> Any:
-    """State dicts from verified bytes. torch raises many kinds of errors on bytes that are none."""
-    try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise CheckpointError(f"{path} holds no weights ({type(error).__name__}).") from None
+def _load(folder: Path, extent: Extent) -> Any:
+    """State dicts from a file that is what `extent` says. torch raises many kinds of errors on bytes that are none."""
+    path = folder / extent.file
+    if path.is_symlink() or not path.is_file():
+        raise CheckpointError(f"{path} is missing.")
+    with open(path, "rb") as file:
+        refuse_compressed(file, path)
+        verify(folder, extent)
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise CheckpointError(f"{path} holds no weights ({type(error).__name__}).") from None
+
+
+def _remove(path: Path) -> None:
+    """Whatever it is, and nothing that it leads to; gone is as good."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _replace(path: Path, data: bytes) -> None:

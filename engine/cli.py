@@ -19,6 +19,7 @@ EXAMPLES = {
     "eval": "freecfr eval runs/smoke",
     "bench": "freecfr bench forward --threads 1 --threads 2",
     "report": "freecfr report runs/smoke --out runs/smoke/report",
+    "verify": "freecfr verify runs/smoke",
     "doctor": "freecfr doctor",
 }
 
@@ -107,9 +108,15 @@ def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     report.add_argument("runs", metavar="RUN", nargs="+", help="runs' folders; several are drawn together")
     report.add_argument("--out", metavar="DIR", help="where to; by default RUN/report of the first run")
 
+    verify = add("verify", "compute a run's last iterations again and compare their bits")
+    verify.add_argument("run", metavar="RUN", help="a run's folder, or the checkpoint to come to from the one before")
+    verify.add_argument("--threads", metavar="N", type=_threads, help="worker threads")
+
     doctor = add("doctor", "say what this machine and this Python offer, and what is in the way")
 
-    for parser in (train, evaluate, bench, doctor):
+    doctor.add_argument("config", metavar="CONFIG", nargs="?", help="whose run's memory to compute (default settings)")
+
+    for parser in (train, evaluate, bench, verify, doctor):
         parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     return top, dict(commands.choices)
 

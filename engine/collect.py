@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from torch import nn
+import torch
 
 from pyx.stats import TraversalStats
 from pyx.traversal import TraversalBlock
-from threading_runtime.pool import Pool
+from threading_runtime.pool import Workers
 from threading_runtime.processes import Moved
 
 Evaluate = Callable[[np.ndarray], np.ndarray]  # packed rows (n, row_bytes) to outputs, float32 (n, n_actions)
@@ -53,11 +53,11 @@ class Collector(AbstractContextManager, Protocol):
     Does not guarantee: that samples live beyond the next `run`.
     """
 
-    def publish(self, player: int, module: nn.Module) -> None:
-        """From now on this player's strategy is that of these weights."""
+    def publish(self, player: int, state: Mapping[str, torch.Tensor]) -> None:
+        """From now on this player's strategy is that of these weights, which are copied."""
         ...
 
-    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+    def run(self, pool: Workers, jobs: Sequence[Job]) -> list[Samples]:
         """Every block, in job order. `pool` has as many threads as blocks may run at once."""
         ...
 
@@ -67,7 +67,7 @@ class Collector(AbstractContextManager, Protocol):
 
 
 def collect(
-    pool: Pool, collector: Collector, config: Any, iteration: int, traversers: Sequence[int] = (0, 1)
+    pool: Workers, collector: Collector, config: Any, iteration: int, traversers: Sequence[int] = (0, 1)
 ) -> Collected:
     """Traverse for these players.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import pickle
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from engine.collect import Blocks, Collector, Evaluate, Job, Samples, run_block, run_together
 from engine.config import Config
@@ -20,7 +20,7 @@ from engine.networks import Factory, make_network
 from pyx.game import Game
 from pyx.stats import TraversalStats
 from threading_runtime.batching import BatchServer
-from threading_runtime.pool import Pool
+from threading_runtime.pool import Workers
 from threading_runtime.processes import Moved, Processes
 
 TRANSPORTS = {"processes-pickle": "pickle", "processes-shared-memory": "shared_memory"}
@@ -50,6 +50,7 @@ class ThreadCollector:
         """networks: one a player; PublishedNetworks where `publish` is to be called."""
         self._config, self.networks = config, networks
         self._blocks = Blocks(game, config)
+        self._lock = threading.Lock()  # guards the next
         self._moved = Moved(0, 0.0)
 
     def __enter__(self) -> ThreadCollector:
@@ -58,18 +59,17 @@ class ThreadCollector:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def publish(self, player: int, module: nn.Module) -> None:
-        """See Collector."""
+    def publish(self, player: int, state: Mapping[str, torch.Tensor]) -> None:
+        """See Collector. Also while blocks run, which take the new weights up with their next batch."""
         network = self.networks[player]
         assert isinstance(network, PublishedNetwork)
         started = time.perf_counter()
-        network.publish(module)
-        copied = (
-            sum(value.numel() for value in module.state_dict().values()) * DTYPES[self._config.inference_dtype].itemsize
-        )
-        self._moved = Moved(self._moved.bytes + copied, self._moved.seconds + time.perf_counter() - started)
+        network.publish_state(state)
+        copied = sum(value.numel() for value in state.values()) * DTYPES[self._config.inference_dtype].itemsize
+        with self._lock:
+            self._moved = Moved(self._moved.bytes + copied, self._moved.seconds + time.perf_counter() - started)
 
-    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+    def run(self, pool: Workers, jobs: Sequence[Job]) -> list[Samples]:
         """See Collector."""
 
         def run(place: int) -> Samples:
@@ -89,7 +89,7 @@ class ServerCollector(ThreadCollector):
     That thread gives each product as many cores as the pool has threads, which wait meanwhile.
     """
 
-    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+    def run(self, pool: Workers, jobs: Sequence[Job]) -> list[Samples]:
         """See Collector."""
         batching, batches = self._config.batching, TraversalStats()
         with BatchServer(
@@ -119,7 +119,7 @@ class VectorisedCollector(ThreadCollector):
     """All blocks advanced by one thread, with one batch over all of them; each product uses as many cores as the pool
     has threads."""
 
-    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+    def run(self, pool: Workers, jobs: Sequence[Job]) -> list[Samples]:
         """See Collector."""
 
         def run(jobs: Sequence[Job]) -> list[Samples]:
@@ -166,15 +166,14 @@ class ProcessCollector:
     def __exit__(self, *_: object) -> None:
         self.processes.close()
 
-    def publish(self, player: int, module: nn.Module) -> None:
+    def publish(self, player: int, state: Mapping[str, torch.Tensor]) -> None:
         """See Collector. Weights go in the inference dtype: half the bytes in bfloat16."""
-        state = {
-            name: value.to(self._dtype) if value.is_floating_point() else value
-            for name, value in module.state_dict().items()
+        rounded = {
+            name: value.to(self._dtype) if value.is_floating_point() else value for name, value in state.items()
         }
-        self.processes.publish(str(player), state)
+        self.processes.publish(str(player), rounded)
 
-    def run(self, pool: Pool, jobs: Sequence[Job]) -> list[Samples]:
+    def run(self, pool: Workers, jobs: Sequence[Job]) -> list[Samples]:
         """See Collector."""
         self.processes.begin()
 

@@ -14,7 +14,7 @@ from typing import Any
 from engine.checkpoint import list_checkpoints
 from engine.errors import BadInput, RunError
 from engine.interrupts import Interrupts
-from engine.metrics import dumps, read_metrics
+from engine.metrics import dumps, is_number, read_metrics
 
 
 def say(text: str) -> None:
@@ -30,7 +30,8 @@ def train(args: argparse.Namespace) -> int:
     from engine.runs import RunFolder
     from engine.trainer import Trainer
 
-    notice = doctor.gil_notice(args.allow_gil)
+    board_type = _tensorboard() if args.tensorboard else None
+    notice = doctor.gil_notice(args.allow_gil)  # after every import of a run, since it is they that switch the GIL on
     overrides = list(args.set)
     overrides += [f"{key}={value}" for key in ("threads", "workers", "device") if (value := getattr(args, key))]
     with Interrupts() as interrupts:
@@ -45,15 +46,13 @@ def train(args: argparse.Namespace) -> int:
         with folder:
             try:
                 say(f"run: {folder.path}")
-                for text in (notice, _surplus(folder.config)):
+                for text in (notice, _surplus(folder.config), _not_reproducible(folder.config)):
                     if text:
                         say(text)
                 with Display(folder.config, sys.stderr) as display, ExitStack() as stack:
                     watchers: list[Callable[[dict], object]] = [display.show]
-                    if args.tensorboard:
-                        from engine.tensorboard import TensorBoard
-
-                        board = stack.enter_context(closing(TensorBoard(folder.path / "tensorboard")))
+                    if board_type is not None:
+                        board = stack.enter_context(closing(board_type(folder.path / "tensorboard")))
                         watchers.append(board.show)
                     trainer = _started(folder, args.resume, watchers, Trainer)
                     metrics = trainer.run()
@@ -70,6 +69,16 @@ def train(args: argparse.Namespace) -> int:
             return _finished(folder, metrics, args.json)
 
 
+def _tensorboard() -> Any:
+    try:
+        from engine.tensorboard import TensorBoard
+    except ImportError:
+        raise BadInput(
+            "--tensorboard needs tensorboardX; install the extra: pip install freecfr[tensorboard]."
+        ) from None
+    return TensorBoard
+
+
 def _surplus(config: Any) -> str | None:
     """What there is to say where more threads were asked for than can work at once."""
     blocks = math.ceil(config.traversal.count / config.traversal.block) * (1 + (config.order == "simultaneous"))
@@ -79,6 +88,12 @@ def _surplus(config: Any) -> str | None:
         f"threads is {config.threads}, but at most {blocks} blocks of traversals can run at once: "
         f"{config.threads - blocks} threads idle while they run; results are the same"
     )
+
+
+def _not_reproducible(config: Any) -> str | None:
+    if config.overlap != "free":
+        return None
+    return "overlap is 'free': which weights a traversal meets is a matter of timing, so that no other run has its bits"
 
 
 class _NotStarted(Exception):
@@ -122,7 +137,7 @@ def _say_how_to_resume(run: Path, what: str) -> None:
 
 def _finished(folder: Any, metrics: dict[str, Any] | None, as_json: bool) -> int:
     """What was learned, in words or as JSON, and its pictures."""
-    from engine.evaluation import tree_of
+    from engine.judge import solvable
     from engine.report import write_report
 
     run = folder.path
@@ -140,8 +155,7 @@ def _finished(folder: Any, metrics: dict[str, Any] | None, as_json: bool) -> int
         print(dumps({**metrics, "run": str(run), "checkpoint": str(checkpoints[0]) if checkpoints else None}))
         return 0
     print(f"trained to iteration {metrics.get('iteration')}: {run}")
-    if metrics.get("exploitability") is not None:
-        tree = tree_of(folder.config.load_game())
+    if is_number(metrics.get("exploitability")) and (tree := solvable(folder.config.load_game())) is not None:
         print(
             f"exploitability (NashConv / 2): {tree.nash_conv(tree.uniform()) / 2:.4f} before, playing uniformly; "
             f"{metrics['exploitability']:.4f} after, exact"
@@ -259,21 +273,56 @@ def report(args: argparse.Namespace) -> int:
     return 0
 
 
+def verify(args: argparse.Namespace) -> int:
+    """Compute a run's last iterations again; 0 where they have the same bits, else 1."""
+    from engine.verify import verify
+
+    with Interrupts() as interrupts:
+        try:
+            result = verify(Path(args.run), args.threads, tell=say)
+        except KeyboardInterrupt:
+            say("freecfr: interrupted; nothing was verified to its end")
+            return interrupts.status
+    if args.json:
+        print(dumps(result))
+        return 0 if result["match"] else 1
+    what = f"iterations {result['from_iteration'] + 1} to {result['to_iteration']} of {result['run']}, computed again"
+    if result["match"]:
+        print(f"{what}: the same bits")
+        return 0
+    place = result["parts_at"]
+    print(
+        f"{what}: other bits, first at iteration {place['iteration']}, {place['what']}: "
+        f"{place['recorded']} before, {place['replayed']} now"
+    )
+    return 1
+
+
 def doctor(args: argparse.Namespace) -> int:
     """Examine the machine and this Python."""
+    from engine.config import Config
     from engine.doctor import examine
 
-    result = examine()
+    result = examine(Config.from_toml(args.config) if args.config else None)
     if args.json:
         print(dumps(result))
         return 0
     width = max(map(len, result))
     for key, value in result.items():
         if key != "advice":
-            print(f"{key:{width}}  {', '.join(value) or 'none' if isinstance(value, list) else value}")
+            print(f"{key:{width}}  {_said(value)}")
     for text in result["advice"]:
         print(f"- {text}")
     return 0
+
+
+def _said(value: Any) -> str:
+    """A value of doctor's, for people."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_said(part)}" for name, part in value.items() if part)
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return f"{value:,.0f}" if isinstance(value, float) else str(value)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -281,5 +330,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "eval": evaluate,
     "bench": bench,
     "report": report,
+    "verify": verify,
     "doctor": doctor,
 }

@@ -19,14 +19,15 @@ LONGEST_EXTERNAL = 64
 # Named by the command line's contract, refused by name until they exist.
 NOT_BUILT = {
     "algorithm": ("dream", "escher", "expand", "mmd"),
-    "overlap": ("pipelined", "free"),
 }
 
 # What may change when a run goes on, iterations only upwards; no bit of a checkpoint depends on it.
 MAY_CHANGE = ("threads", "workers", "iterations")
 
 MAX_BLOCKS = 1 << 20
-LARGEST_FILE = 1 << 20
+# Files that no person wrote: a key of many parts takes memory by the square of their number to read.
+LARGEST_FILE = 1 << 16
+MOST_DOTS = 1000
 
 
 def _whole(default: int | None, low: int, high: int, meaning: str) -> Any:
@@ -155,7 +156,11 @@ class CheckpointSettings(_Section):
 
 
 class Config(_Section):
-    """The settings of a run. Every problem of a config that cannot run is a ConfigError when it is made."""
+    """The settings of a run. Every problem of a config that cannot run is a ConfigError when it is made.
+
+    The same settings give the same bits, whatever the threads, but for overlap = "free": there it is a matter of
+    timing which weights a traversal meets, so that two runs differ.
+    """
 
     seed: int = _whole(0, 0, (1 << 63) - 1, "the run's seed")
     iterations: int = _whole(200, 1, 1 << 30, "iterations; each updates both players")
@@ -179,7 +184,11 @@ class Config(_Section):
     scheduler: Literal["block", "server", "vectorised"] = _choice(
         "block", "who batches: each block its own lanes, one inference thread for all, or one thread that does it all"
     )
-    overlap: Literal["none"] = _choice("none", "whether traversals run while networks train")
+    overlap: Literal["none", "pipelined", "free"] = _choice(
+        "none",
+        "whether traversals run while networks train: pipelined, by the weights published before, with the same bits "
+        "at any number of threads; free, by whatever was published last, NOT the same bits from run to run",
+    )
     workers: Literal["threads", "processes-pickle", "processes-shared-memory"] = _choice(
         "threads", "what runs blocks; processes are what threads are measured against"
     )
@@ -193,13 +202,18 @@ class Config(_Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, /, **settings: Any) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
             raise ConfigError(config_text.problems(type(self), error, NOT_BUILT)) from None
         if problems := list(self._conflicts()):
             raise ConfigError(problems)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether these settings give the same bits again."""
+        return self.overlap != "free" and (self.deterministic or not self.device.startswith("cuda"))
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -248,7 +262,7 @@ class Config(_Section):
         traversal["block"] = self.traversal.block or default_block(self.traversal.count)
         traversal["lanes"] = min(self.traversal.lanes or 256, traversal["block"])
         training["shards"] = self.training.shards or default_shards(
-            self.training.batch_size, self._products_per_sample()
+            self.training.batch_size, self.products_per_sample()
         )
         if self.inference_dtype == "auto":
             nested["inference_dtype"] = "bfloat16" if hardware.device_has_bf16(device) else "float32"
@@ -256,8 +270,8 @@ class Config(_Section):
             training["autocast"] = hardware.device_has_bf16(device)
         return Config(**nested)
 
-    def _products_per_sample(self) -> int:
-        """Multiply-adds of a forward pass of the networks described here."""
+    def products_per_sample(self) -> int:
+        """Multiply-adds of a forward pass of the networks described here: their weights, biases apart."""
         game, hidden = self.load_game(), self.network.hidden
         return (game.n_features + (self.network.layers - 1) * hidden + game.n_actions) * hidden
 
@@ -291,6 +305,17 @@ class Config(_Section):
                 f"scheduler is {self.scheduler!r}, which batches over threads of one process, but workers is "
                 f'{self.workers!r}; set workers = "threads" or scheduler = "block".'
             )
+        if self.overlap == "free" and self.workers != "threads":
+            yield (
+                f"overlap is 'free', in which traversals take up new weights as they run, but workers is "
+                f'{self.workers!r}, whose processes get theirs between runs; set overlap = "pipelined" or '
+                'workers = "threads".'
+            )
+        if self.overlap == "free" and self.deterministic:
+            yield (
+                "deterministic is true, but overlap is 'free', whose results depend on timing; set overlap = "
+                '"pipelined" or "none".'
+            )
         if self.algorithm == "outcome_sampling" and traversal.exploration == 0:
             yield (
                 "traversal.exploration is 0, but outcome_sampling must be able to reach every action or its weights "
@@ -298,7 +323,7 @@ class Config(_Section):
             )
         try:
             game = self.load_game()
-        except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        except (ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
             yield f"game: {error}"
             return
         yield from self._unplayable(game)
@@ -356,9 +381,13 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         if path.is_dir():
             raise ConfigError(f"{path} is a folder, but a config is a TOML file; give one, such as configs/kuhn.toml.")
-        if path.stat().st_size > LARGEST_FILE:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_FILE + 1)  # a device has no size, and no end
+        if len(text) > LARGEST_FILE:
             raise ConfigError(f"{path} has over {LARGEST_FILE} bytes, too many for a config; give a TOML file.")
-        return tomllib.loads(path.read_bytes().decode())
+        if max(line.count(b".") for line in text.split(b"\n")) > MOST_DOTS:
+            raise ConfigError(f"{path} has over {MOST_DOTS} dots in a line, which no setting needs; correct it there.")
+        return tomllib.loads(text.decode())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; give a TOML file, such as configs/kuhn.toml.") from None
     except OSError as error:
@@ -388,6 +417,8 @@ def _overridden(settings: dict[str, Any], overrides: Iterable[str]) -> dict[str,
 
 def _value(text: str) -> Any:
     """The TOML value that `text` is, or `text` itself: bare words are strings."""
+    if text.count(".") > MOST_DOTS:
+        return text
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from engine.errors import near
+from engine.errors import ConfigError, near
 
 
 def plain(value: Any) -> Any:
@@ -29,13 +29,18 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as nested mappings: what `flatten` was given."""
+    """Dotted keys as nested mappings: what `flatten` was given.
+
+    ConfigError where nothing was: a key has more dots than any setting, or is also a section of others.
+    """
     nested: dict[str, Any] = {}
     for key, value in flat.items():
-        *sections, name = key.split(".")
+        *sections, name = key.split(".", 100)
         place = nested
         for section in sections:
             place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{key!r} is among the settings, and so is {section!r}, which would be its section.")
         place[name] = value
     return nested
 
@@ -93,6 +98,9 @@ def _sentences(model: type[BaseModel], error: ValidationError, not_built: Mappin
     for problem in error.errors(include_url=False):
         # Behind a setting's name, pydantic names members of unions and positions in lists.
         parts = [str(part) for part in problem["loc"]]
+        if not parts:  # of a name that cannot be written as UTF-8
+            yield f"the settings have a name that is no text: {problem['msg']}; take it out."
+            continue
         key = ".".join(parts[:2]) if parts[0] in sections else parts[0]
         if key in known:
             yield _refusal(key, known[key], problem["input"], not_built.get(key, ()))
@@ -133,5 +141,8 @@ def _choices(annotation: Any) -> list[Any]:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python writes no whole number of over 4300 digits
+        text = "too long to be shown"
     return text if len(text) <= 60 else f"{text[:57]}..."

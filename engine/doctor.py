@@ -6,43 +6,43 @@ import importlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from engine import hardware
-from engine.errors import BadInput
+from engine import hardware, needs
+from engine.config import Config
+from engine.errors import BadInput, ConfigError
 from threading_runtime.gil import KEPT_OUT, free_threaded_build, gil_enabled, keep_gil_off, threads_default
 
-# Imports what a run imports, makes an optimizer, and prints the modules that Python says it switched the GIL on for.
+# Imports what a run imports, makes an optimizer, and prints what switched the GIL on without Python's saying so.
 _PROBE = """
-import importlib, json, re, sys, warnings
-warnings.simplefilter("always")
-culprits = []
-def note(message, *rest, **more):
-    found = re.search(r"to load module '([^']+)'", str(message))
-    if found:
-        culprits.append(found.group(1))
-warnings.showwarning = note
-from threading_runtime.gil import keep_gil_off
+import importlib, json, sys
+from threading_runtime.gil import gil_enabled, keep_gil_off
 keep_gil_off()
+silent, before = [], gil_enabled()
+def look(name):
+    global before
+    if gil_enabled() and not before:
+        silent.append(name)
+    before = gil_enabled()
 for name in json.loads(sys.argv[1]):
-    before = sys._is_gil_enabled()
     try:
         importlib.import_module(name)
     except ImportError:
         continue
-    if sys._is_gil_enabled() and not before and not culprits:
-        culprits.append(name)
+    look(name)
 import torch
-before = sys._is_gil_enabled()
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
-if sys._is_gil_enabled() and not before and not culprits:
-    culprits.append("torch.optim")
-print(json.dumps(culprits))
+look("torch.optim")
+print(json.dumps(silent))
 """
+
+NOTHING = "Nothing is in the way."
+MIB = 1 << 20
 
 IMPORTED = (
     "numpy",
@@ -66,11 +66,13 @@ def gil_enabled_by() -> list[str]:
     if not free_threaded_build() or gil_forced():
         return []
     probe = subprocess.run(
-        [sys.executable, "-c", _PROBE, json.dumps(IMPORTED)],
+        [sys.executable, "-W", "always::RuntimeWarning", "-c", _PROBE, json.dumps(IMPORTED)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
+    if named := re.findall(r"has been enabled to load module '([^']+)'", probe.stderr):
+        return list(dict.fromkeys(named))
     try:
         return list(json.loads(probe.stdout.splitlines()[-1]))
     except (IndexError, ValueError):
@@ -84,7 +86,7 @@ def kept_out_needs_gil(module: str) -> bool | None:
     """
     if not free_threaded_build() or gil_forced():
         return None
-    code = f"import sys, {module}; print(sys._is_gil_enabled())"
+    code = f"import sys; on = sys._is_gil_enabled(); import {module}; print(None if on else sys._is_gil_enabled())"
     probe = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
     return {"True": True, "False": False}.get(probe.stdout.strip())
 
@@ -120,8 +122,8 @@ def _remedy() -> str:
     return "remove or upgrade what provides it"
 
 
-def examine() -> dict[str, Any]:
-    """The keys of `freecfr doctor --json`."""
+def examine(config: Config | None = None) -> dict[str, Any]:
+    """The keys of `freecfr doctor --json`; memory is that of a run by these settings, or by the default ones."""
     import torch
 
     keep_gil_off()
@@ -135,19 +137,29 @@ def examine() -> dict[str, Any]:
     kept_out = {module: kept_out_needs_gil(module) for module in KEPT_OUT}
     cuda = hardware.cuda_devices() > 0
     bf16 = hardware.device_has_bf16("cuda" if cuda else "cpu")
+    config = (config or Config()).resolved()
+    parts = {part.name: part.bytes / MIB for part in needs.parts_of(config)}
+    advice = _advice(on, culprits, bf16, [module for module, needed in kept_out.items() if needed is False])
+    try:
+        needs.refuse_too_large(config)
+    except ConfigError as problem:
+        advice = [text for text in advice if text != NOTHING] + problem.problems
     return {
         "python": platform.python_version(),
         "free_threaded_build": free_threaded_build(),
         "gil_enabled": on,
         "gil_enabled_by": culprits,
-        "kept_out": [module for module, needs in kept_out.items() if needs],
+        "kept_out": [module for module, needed in kept_out.items() if needed],
         "threads_default": threads_default(),
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
         "cuda": cuda,
         "inference_dtype": "bfloat16" if bf16 else "float32",
         "processor": hardware.processor(),
-        "advice": _advice(on, culprits, bf16, [module for module, needs in kept_out.items() if needs is False]),
+        "memory_available_mib": hardware.memory_available().bytes / MIB,
+        "memory_needed_mib": sum(parts.values()),
+        "memory_needed_for": parts,
+        "advice": advice,
     }
 
 
@@ -171,5 +183,5 @@ def _advice(on: bool, culprits: list[str], bf16: bool, harmless: Sequence[str] =
             "torch.compile can be tried (docs/reports/pytorch_free_threaded.md)."
         )
     if not advice:
-        advice.append("Nothing is in the way.")
+        advice.append(NOTHING)
     return advice

@@ -5,17 +5,27 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# What a person reads of one problem, in characters, and of how many problems.
+LONGEST = 2000
+MOST_PROBLEMS = 50
+
 
 class BadInput(ValueError):
     """Something given cannot be used. Its text is one sentence a problem, fit to be shown as it is."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(shortened(text))
 
 
 class ConfigError(BadInput):
     """Settings that cannot be used. `problems` has one sentence each."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
-        super().__init__("\n".join(self.problems))
+        every = [problems] if isinstance(problems, str) else list(problems)
+        self.problems = [shortened(problem) for problem in every[:MOST_PROBLEMS]]
+        if len(every) > MOST_PROBLEMS:
+            self.problems.append(f"and {len(every) - MOST_PROBLEMS} more; correct these first.")
+        ValueError.__init__(self, "\n".join(self.problems))
 
 
 class RunError(BadInput):
@@ -24,6 +34,11 @@ class RunError(BadInput):
 
 class CheckpointError(BadInput):
     """A checkpoint that cannot be written or read."""
+
+
+def shortened(text: str) -> str:
+    """`text`, or its beginning and its end where it is long: what it quotes may be of any length."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.errors import BadInput
 from pyx.game import Game, State
 from pyx.tree import GameTree
 
@@ -109,15 +110,18 @@ def strategy_of_network(
                 player, each given the rows of that player's information sets
     mode        "advantage": regret matching; "strategy": softmax of the legal actions' logits
     fallback    "best" or "uniform": what is played where no advantage is positive
-    ValueError where outputs have the wrong shape or are not finite.
+    BadInput where outputs have the wrong shape or are not finite.
     """
-    if callable(evaluate):
-        return tree.from_outputs(evaluate(tree.rows), mode, fallback)
     strategy = np.zeros((tree.n_infosets, tree.max_legal))
-    for player, of_player in enumerate(evaluate):
-        own = np.flatnonzero(tree.infosets["player"] == player)
-        if len(own):
-            strategy[own] = tree.from_outputs(of_player(tree.rows[own]), mode, fallback, own)
+    try:
+        if callable(evaluate):
+            return tree.from_outputs(evaluate(tree.rows), mode, fallback)
+        for player, of_player in enumerate(evaluate):
+            own = np.flatnonzero(tree.infosets["player"] == player)
+            if len(own):
+                strategy[own] = tree.from_outputs(of_player(tree.rows[own]), mode, fallback, own)
+    except ValueError as error:
+        raise BadInput(f"a network cannot be evaluated: {error}; give an earlier checkpoint.") from None
     return strategy
 
 

@@ -22,7 +22,7 @@ from torch import nn
 from engine.hardware import cpu_multiplies_bf16_in_tiles
 from pyx.encoding import expand
 from pyx.first_layer import MAX_FEATURES, FirstLayer
-from threading_runtime.weights import SharedModel
+from threading_runtime.weights import Snapshots, refuse_compiled
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -36,18 +36,26 @@ class PublishedNetwork:
     Owned by: the trainer, which alone calls `publish`. Safe to call from: any thread.
     Guarantees: an answer is of one version of the weights, and the same bits on every thread; each thread has
     buffers of its own; a row's answer depends on the batch it stands in, and on `shortcuts`, through rounding
-    only. Where weights are packed, nobody waits for a publication: who began before it ends with the older version.
+    only. Nobody waits for a publication: who began before it ends with the older version.
     Does not guarantee: that rows may change, or be given to another call, before their own call returns.
     """
 
     def __init__(self, module: nn.Module, n_features: int, dtype: torch.dtype, *, shortcuts: bool = True) -> None:
-        """Evaluated on the module's own device. shortcuts: False runs the module itself, to measure what they gain."""
-        self._n_features, self._dtype = n_features, dtype
+        """Evaluated on the module's own device. shortcuts: False runs the module itself, to measure what they gain.
+
+        Raises ValueError for a module of torch.compile.
+        """
+        refuse_compiled(module)
+        self._n_features, self._dtype, self._shortcuts = n_features, dtype, shortcuts
         self._device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
         self._local = threading.local()
-        mine = copy.deepcopy(module).to(dtype).eval().requires_grad_(False)
-        self._shared = SharedModel(mine)
-        self._packed: Packed | None = pack(mine, n_features) if shortcuts else None
+        self._template = copy.deepcopy(module).to(dtype).eval().requires_grad_(False)
+        self._snapshots = Snapshots(self._device, *self._version_of(self._template))
+
+    @property
+    def version(self) -> int:
+        """How many publications there were."""
+        return self._snapshots.newest().version
 
     def publish(self, module: nn.Module) -> None:
         """Take over another module's weights."""
@@ -55,26 +63,28 @@ class PublishedNetwork:
 
     def publish_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take over the weights of a state_dict, rounded to the inference dtype."""
-        with self._shared.writing() as mine:
-            mine.load_state_dict(state)
-            if self._packed is not None:
-                self._packed = pack(mine, self._n_features)
+        module = copy.deepcopy(self._template)
+        module.load_state_dict(state)
+        self._snapshots.publish(*self._version_of(module))
+
+    def _version_of(self, module: nn.Module) -> tuple[Packed | nn.Module, list[torch.Tensor]]:
+        """What threads evaluate, which is not to be written to again, and its tensors."""
+        packed = pack(module, self._n_features) if self._shortcuts else None
+        if packed is not None:
+            return packed, []
+        return module, [*module.parameters(), *module.buffers()]
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Packed rows, uint8 (n, row_bytes), to outputs, float32 (n, n_actions)."""
-        packed = self._packed
+        weights = self._snapshots.newest().weights
         try:
             mine = self._local.mine
         except AttributeError:
-            mine = self._local.mine = _Mine(self._dtype, pinned=self._device.type == "cuda")
+            mine = self._local.mine = _Mine(self._dtype, self._device)
         with torch.inference_mode():
-            if packed is not None:
-                return mine.evaluate(packed, rows, self._n_features)
-            with self._shared.reading() as module:
-                array, tensor = mine.buffer(rounded_up(len(rows)), self._n_features)
-                expand(rows, array)
-                # Pinned rows go out without the host waiting; it waits for the outputs, and so for both.
-                return module(tensor.to(self._device, non_blocking=True)).float().cpu().numpy()[: len(rows)]
+            if isinstance(weights, Packed):
+                return mine.evaluate(weights, rows, self._n_features)
+            return mine.run(weights, rows, self._n_features)
 
 
 class _Mine:
@@ -87,8 +97,10 @@ class _Mine:
     Owned by: that thread.
     """
 
-    def __init__(self, dtype: torch.dtype, *, pinned: bool) -> None:
-        self._dtype, self._pinned = dtype, pinned
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype, self._device, self._pinned = dtype, device, device.type == "cuda"
+        self._answers: torch.Tensor | None = None  # pinned, where outputs come to
+        self._answered = torch.cuda.Event() if self._pinned else None
         self._whole: torch.Tensor | None = None
         self._views: dict[int, tuple[np.ndarray, torch.Tensor]] = {}
         self._packed: Packed | None = None
@@ -114,6 +126,24 @@ class _Mine:
         for weight, bias, activation in self._others:
             x = product(x, weight, bias, activation, [], "")
         return x.float().numpy()[:n]
+
+    def run(self, module: nn.Module, rows: np.ndarray, n_features: int) -> np.ndarray:
+        """Outputs of a module for packed rows: float32 (n, n_actions)."""
+        n = len(rows)
+        array, features = self.buffer(rounded_up(n), n_features)
+        expand(rows, array)
+        if self._answered is None:
+            return module(features).float().numpy()[:n]
+        # Rows go out and outputs come back on this thread's stream, without the host waiting; it then waits for that
+        # work alone, and not for what other threads gave the device.
+        outputs = module(features.to(self._device, non_blocking=True)).float()
+        if self._answers is None or self._answers.shape[0] < len(outputs):
+            self._answers = torch.empty(outputs.shape, pin_memory=True)
+        answers = self._answers[: len(outputs)]
+        answers.copy_(outputs, non_blocking=True)
+        self._answered.record(torch.cuda.current_stream(self._device))
+        self._answered.synchronize()
+        return answers.numpy()[:n].copy()  # whoever asked may keep it beyond the next call
 
     def buffer(self, n: int, width: int) -> tuple[np.ndarray, torch.Tensor]:
         """The buffer of n rows, as the array that is written and the tensor that is read; always of one width.

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +66,17 @@ class _Disk:
     base: Extent
     journal: Extent
     hasher: Any  # of the journal's bytes
-    count: int = 0  # arrays of entries written since this process started
-    entries: list[np.ndarray] = field(default_factory=list)  # recorded and not written, in order
+
+
+class _Abandoned(Exception):
+    """A new base is not worth waiting for."""
 
 
 class Journal:
     """One memory's files.
 
-    Owned by: a CheckpointStore. Safe to call from: one thread at a time.
+    Owned by: a CheckpointStore. Safe to call from: two threads at a time, of which one calls `record`, `next_mark` and
+    `begin`, the other what reads and writes files.
     Guarantees: `write` puts the entries up to a mark on disk, or raises and leaves what was there before as good as
     it was; an interrupt at any moment leaves it able to write again.
     """
@@ -86,7 +89,11 @@ class Journal:
         self._compact_above = compact_above
         self._disk = _Disk(0, Extent(self._file("base", 0)), Extent(self._file("journal", 0)), hashlib.sha256())
         self.mark = Mark(0, 0, hashlib.sha256().hexdigest(), 0)
-        self._count = 0
+        self._lock = threading.Lock()  # guards the next four
+        self._waiting: list[np.ndarray] = []  # recorded and not written, in order
+        self._written = 0  # arrays of entries recorded before those
+        self._count = 0  # ... and with those
+        self._writing = False
         self._hashers = hashlib.sha256(), hashlib.sha256()
 
     def _file(self, kind: str, generation: int) -> str:
@@ -101,14 +108,17 @@ class Journal:
         kept = slots >= 0
         if not kept.all():
             slots, records = slots[kept], records[kept]
-        entries = np.empty((len(slots), 8 + self.record_bytes), np.uint8)
-        entries[:, :8] = np.ascontiguousarray(slots, "<i8").view(np.uint8).reshape(-1, 8)
-        entries[:, 8:] = records
-        self._hashers[0].update(entries[:, :8].tobytes())
-        self._hashers[1].update(entries[:, 8:].tobytes())
-        self._count += 1
+        slots, records = np.ascontiguousarray(slots, "<i8"), np.ascontiguousarray(records)
+        self._hashers[0].update(slots.data)
+        self._hashers[1].update(records.data)
         if self.folder is not None:
-            self._disk.entries.append(entries)
+            entries = np.empty((len(slots), 8 + self.record_bytes), np.uint8)
+            entries[:, :8] = slots.view(np.uint8).reshape(-1, 8)
+            entries[:, 8:] = records
+        with self._lock:
+            self._count += 1
+            if self.folder is not None:
+                self._waiting.append(entries)
 
     def next_mark(self) -> Mark:
         """What the end of this iteration is. Changes nothing: `begin` starts the next."""
@@ -125,64 +135,81 @@ class Journal:
 
     def _bound(self) -> None:
         """Entries that could not be written for long need no more room than the memory itself: newest per slot."""
-        disk = self._disk
-        waiting = sum(map(len, disk.entries))
-        if waiting <= 2 * self.capacity:
-            return
-        entries = np.concatenate(disk.entries)
-        slots = _slots(entries)
-        newest = len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]
-        # One array now stands for all; it is the last of those counted.
-        bounded = [entries[np.sort(newest)]]
-        self._disk = _Disk(disk.generation, disk.base, disk.journal, disk.hasher, self._count - 1, bounded)
+        with self._lock:
+            if self._writing or sum(map(len, self._waiting)) <= 2 * self.capacity:
+                return
+            entries = np.concatenate(self._waiting)
+            slots = _slots(entries)
+            newest = len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]
+            # One array now stands for all; it is the last of those counted.
+            self._waiting, self._written = [entries[np.sort(newest)]], self._count - 1
 
-    def write(self, mark: Mark) -> None:
-        """Append the entries recorded up to `mark`, flushed to the disk; make a new base where that is due."""
+    def write(self, mark: Mark, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Append the entries recorded up to `mark`, flushed to the disk; make a new base where that is due.
+
+        A new base is given up, until the next time, once `hurry` says so.
+        """
+        with self._lock:
+            waiting = self._waiting[: mark.count - self._written]
+            self._writing = True
+        try:
+            self._append(waiting)
+            with self._lock:
+                del self._waiting[: len(waiting)]
+                self._written += len(waiting)
+        finally:
+            with self._lock:
+                self._writing = False
+        if self._disk.journal.bytes > max(self._disk.base.bytes, self._compact_above):
+            try:
+                self._compact(mark, hurry)
+            except _Abandoned:
+                pass  # what is on disk is whole without it
+
+    def _append(self, waiting: list[np.ndarray]) -> None:
         assert self.folder is not None
+        if not waiting:
+            return
         disk = self._disk
-        n = mark.count - disk.count
         path = self.folder / disk.journal.file
         hasher, size = disk.hasher.copy(), disk.journal.bytes
-        if n > 0:
-            with open(path, "r+b" if path.exists() else "x+b") as file:
-                # Whatever stands behind the last good byte was torn off by a crash or belongs to a dropped iteration.
-                file.truncate(size)
-                file.seek(size)
-                for entries in disk.entries[:n]:
-                    file.write(entries.data)
-                    hasher.update(entries.data)
-                    size += entries.nbytes
-                file.flush()
-                os.fsync(file.fileno())
-            journal = Extent(disk.journal.file, size, hasher.hexdigest())
-            self._disk = _Disk(disk.generation, disk.base, journal, hasher, mark.count, disk.entries[n:])
-        if size > max(self._disk.base.bytes, self._compact_above):
-            self._compact(mark)
+        with open(path, "r+b" if path.exists() else "x+b") as file:
+            # Whatever stands behind the last good byte was torn off by a crash or belongs to a dropped iteration.
+            file.truncate(size)
+            file.seek(size)
+            for entries in waiting:
+                file.write(entries.data)
+                hasher.update(entries.data)
+                size += entries.nbytes
+            file.flush()
+            os.fsync(file.fileno())
+        self._disk = _Disk(disk.generation, disk.base, Extent(disk.journal.file, size, hasher.hexdigest()), hasher)
 
-    def _compact(self, mark: Mark) -> None:
+    def _compact(self, mark: Mark, hurry: Callable[[], bool]) -> None:
         assert self.folder is not None
         disk = self._disk
         generation = disk.generation + 1
         target = self.folder / self._file("base", generation)
         beside = target.with_name(f".{target.name}.tmp")
         rows = mark.size * self.record_bytes
-        if disk.base.bytes:
-            shutil.copyfile(self.folder / disk.base.file, beside)
-        else:
-            beside.write_bytes(b"")
-        os.truncate(beside, rows)
+        with open(beside, "wb") as file:
+            for chunk in _chunks(self.folder / disk.base.file, disk.base.bytes, self.record_bytes):
+                _unless(hurry)
+                file.write(chunk.data)
+            file.truncate(rows)
         image = np.memmap(beside, np.uint8, "r+", shape=(mark.size, self.record_bytes))
         for entries in _chunks(self.folder / disk.journal.file, disk.journal.bytes, 8 + self.record_bytes):
+            _unless(hurry)
             image[_slots(entries)] = entries[:, 8:]
         image.flush()
         del image
+        _unless(hurry)
         base = Extent(target.name, rows, hash_file(beside, rows).hexdigest())
+        _unless(hurry)
         sync(beside)
         os.replace(beside, target)
         (self.folder / self._file("journal", generation)).unlink(missing_ok=True)
-        self._disk = _Disk(
-            generation, base, Extent(self._file("journal", generation)), hashlib.sha256(), disk.count, disk.entries
-        )
+        self._disk = _Disk(generation, base, Extent(self._file("journal", generation)), hashlib.sha256())
 
     def describe(self, mark: Mark) -> dict[str, Any]:
         """What a checkpoint remembers of the memory at a mark that was written."""
@@ -197,9 +224,8 @@ class Journal:
             "journal": vars(disk.journal),
         }
 
-    def verified(self, about: dict[str, Any]) -> _Disk:
-        """The files a checkpoint describes, found whole. Raises CheckpointError; changes nothing."""
-        assert self.folder is not None
+    def verified(self, about: dict[str, Any], folder: Path) -> _Disk:
+        """The files in `folder` that a checkpoint describes, found whole. Raises CheckpointError; changes nothing."""
         here = {"capacity": self.capacity, "record_bytes": self.record_bytes}
         if here != (there := {key: about[key] for key in here}):
             raise CheckpointError(f"memory {self.name} is of {there}, but this run's of {here}; give its own config.")
@@ -209,35 +235,41 @@ class Journal:
         if names != [extent.file for extent in extents]:
             raise CheckpointError(f"memory {self.name} refers to {[extent.file for extent in extents]}, not {names}.")
         base, journal = extents
+        if not all(type(about[key]) is int and 0 <= about[key] < 1 << 62 for key in ("seen", "size")):
+            raise CheckpointError(f"memory {self.name} has {about['size']!r} rows of {about['seen']!r}: impossible.")
         rows = about["size"] * self.record_bytes
         if about["size"] != min(about["seen"], self.capacity) or not 0 <= base.bytes <= rows:
             raise CheckpointError(f"memory {self.name} has {about['size']} rows of {about['seen']} seen: impossible.")
-        hashers = [verify(self.folder, extent) for extent in extents]
+        hashers = [verify(folder, extent) for extent in extents]
         width = 8 + self.record_bytes
         if journal.bytes % width or base.bytes % self.record_bytes:
             raise CheckpointError(f"memory {self.name} ends in the middle of a record.")
-        for entries in _chunks(self.folder / journal.file, journal.bytes, width):
+        for entries in _chunks(folder / journal.file, journal.bytes, width):
             slots = _slots(entries)
             if slots.min() < 0 or slots.max() >= about["size"]:
                 raise CheckpointError(f"memory {self.name} has an entry for a slot outside of its {about['size']}.")
-        return _Disk(generation, base, journal, hashers[1], self._count)
+        return _Disk(generation, base, journal, hashers[1])
 
-    def restore(self, about: dict[str, Any], disk: _Disk) -> None:
-        """Fill the memory from files that were verified, and go on writing behind them."""
-        assert self.folder is not None
+    def restore(self, about: dict[str, Any], disk: _Disk, folder: Path) -> None:
+        """Fill the memory from files that were verified, and go on writing behind them, if they are one's own."""
         filled = disk.base.bytes // self.record_bytes
         if filled:
-            with open(self.folder / disk.base.file, "rb") as file:
+            with open(folder / disk.base.file, "rb") as file:
                 # readinto may stop early on very large reads
                 view = memoryview(self._memory.rows[:filled]).cast("B")
                 done = 0
                 while done < len(view) and (n := file.readinto(view[done : done + _CHUNK])):
                     done += n
-        for entries in _chunks(self.folder / disk.journal.file, disk.journal.bytes, 8 + self.record_bytes):
+        for entries in _chunks(folder / disk.journal.file, disk.journal.bytes, 8 + self.record_bytes):
             self._memory.rows[_slots(entries)] = entries[:, 8:]
         self._memory.seen = about["seen"]
         self._disk = disk
-        self.mark = Mark(about["seen"], about["size"], about["digest"], disk.count)
+        self.mark = Mark(about["seen"], about["size"], about["digest"], self._count)
+
+
+def _unless(hurry: Callable[[], bool]) -> None:
+    if hurry():
+        raise _Abandoned
 
 
 def _slots(entries: np.ndarray) -> np.ndarray:
@@ -273,7 +305,7 @@ def verify(folder: Path, extent: Extent) -> Any:
     """The sha256 object of a file that is what `extent` says; CheckpointError where it is not."""
     path = folder / extent.file
     try:
-        if extent.bytes and (path.is_symlink() or not path.is_file()):
+        if path.is_symlink() or (extent.bytes and not path.is_file()):
             raise CheckpointError(f"{path} is missing.")
         hasher = hash_file(path, extent.bytes)
     except OSError as error:

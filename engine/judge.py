@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine.agent import Agent, sequence_sources
+from engine.agent import Agent, sequence_sources, sequence_weight
 from engine.checkpoint import PastNetwork
 from engine.config import Config
 from engine.digests import canonical
@@ -102,11 +102,11 @@ class Judge:
         return {**evaluate_strategy(tree, strategy), "infosets_sampled": infosets, "infosets": tree.n_infosets}
 
     def _count(self, average: AverageStrategy, pair: Sequence[PastNetwork]) -> None:
-        """Add one iteration's strategies to the exact average: weight 1 for the first, t + 1 after iteration t."""
+        """Add one iteration's strategies to the exact average."""
         for player, past in zip(self._players, pair, strict=True):
             player.publish_state(past.load())
         strategy = strategy_of_network(average.tree, self._players, "advantage", self.config.traversal.fallback)
-        average.add(strategy, pair[0].iteration + 1.0)
+        average.add(strategy, sequence_weight(self.config, pair[0].iteration))
 
     def _by_matches(self, pool: Pool, learners: Mapping[str, Any], sequence: Mapping[str, list]) -> dict:
         """Matches of the average strategy against the config's opponents."""
@@ -115,7 +115,7 @@ class Judge:
                 state = canonical(module.state_dict())
             agent = Agent(self.game, self.config, [[(1.0, lambda: state)]] * 2, "strategy", self._factory)
         else:
-            agent = Agent(self.game, self.config, sequence_sources(sequence), "advantage", self._factory)
+            agent = Agent(self.game, self.config, sequence_sources(self.config, sequence), "advantage", self._factory)
         games = self.config.evaluation.games
         return {
             "matches": [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch import nn
 from engine.gradients import gradients_of
 from engine.memory import Memory
 from engine.parameters import FlatParameters, array
+from engine.untrusted import refuse_other_optimizer, refuse_unlike
 from pyx.cfr_math import iteration_weights
 from pyx.encoding import RecordLayout, batch_indices, gather
 from pyx.losses import advantage_loss, strategy_loss
@@ -46,10 +49,10 @@ class Learner:
         self._scale = 1.0 if is_strategy else 1.0 / game.payoff_scale
         self._parameters = FlatParameters(module)
         self._differentiate = gradients_of(module, half=training.autocast)
-        self.model = SharedModel(module)
+        optimizer = torch.optim.Adam([self._parameters.vector], lr=training.learning_rate, fused=True)
+        self.model = SharedModel(module, optimizer)
         self._device = self._parameters.vector.device
         self._excess = torch.ones((), device=self._device)
-        self.optimizer = self._make_optimizer()
         size = training.batch_size // self.shards
         self._parts = [Part(memory.layout, size, half=training.autocast) for _ in range(self.shards)]
         self._loss_sum = math.nan
@@ -82,15 +85,20 @@ class Learner:
         """Loss and gradients of one part of the batch, of samples by their weights, not yet divided by their sum."""
         began = perf_counter()
         part, size = self._parts[index], self.config.training.batch_size // self.shards
-        gather(
-            self.memory.layout,
-            self.memory.rows,
-            self._indices[size * index : size * (index + 1)],
-            self._iteration_weights,
-            self._scale,
-            self.config.training.weight_cap,
-            *part.arrays,
-        )
+        try:
+            gather(
+                self.memory.layout,
+                self.memory.rows,
+                self._indices[size * index : size * (index + 1)],
+                self._iteration_weights,
+                self._scale,
+                self.config.training.weight_cap,
+                *part.arrays,
+            )
+        except ValueError as error:  # samples that no traversal wrote: the checkpoint that had them is a stranger's
+            raise TrainingError(
+                f"iteration {self._iteration}, network {self.name}: {error}; go on from another checkpoint."
+            ) from None
         with self.model.reading():
             outputs, kept = self._differentiate.forward(part.features.to(self._device))
             outputs = outputs.cpu()
@@ -117,12 +125,13 @@ class Learner:
                 f"{norm}; {self._statistics()}. Lower training.learning_rate or set training.clip_norm."
             )
         excess = norm / training.clip_norm if training.clip_norm else 1.0
-        # What the fused step divides gradients by, which saves a pass; torch's GradScaler uses it too.
-        self.optimizer.grad_scale = self._excess.fill_(excess) if excess > 1.0 else None
         with self.model.writing():
-            for group in self.optimizer.param_groups:
+            optimizer = self.model.optimizer
+            # What the fused step divides gradients by, which saves a pass; torch's GradScaler uses it too.
+            optimizer.grad_scale = self._excess.fill_(excess) if excess > 1.0 else None
+            for group in optimizer.param_groups:
                 group["lr"] = training.rate(self._first + step)
-            self.optimizer.step()
+            optimizer.step()
             self._differentiate.refresh()
         self._loss_sum += loss
         self._done += 1
@@ -139,10 +148,21 @@ class Learner:
         """Start again from another module's weights and a fresh optimizer."""
         with self.model.writing() as mine:
             mine.load_state_dict(module.state_dict())
-        self.optimizer = self._make_optimizer()
+            self.model.optimizer.state.clear()
 
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam([self._parameters.vector], lr=self.config.training.learning_rate, fused=True)
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The state_dicts of network and optimizer, which are not to be kept beyond the next update."""
+        with self.model.reading() as module:
+            return module.state_dict(), self.model.optimizer.state_dict()
+
+    def restore(self, network: Mapping[str, Any], optimizer: Mapping[str, Any], where: str = "the checkpoint") -> None:
+        """Go on from state_dicts. Raises CheckpointError where they do not fit; where: what has them."""
+        with self.model.reading() as module:
+            refuse_unlike(network, module.state_dict(), where)
+            refuse_other_optimizer(optimizer, self.model.optimizer, where)
+        with self.model.writing() as module:
+            module.load_state_dict(network)
+            self.model.optimizer.load_state_dict(dict(optimizer))
 
     def _draw(self, step: int) -> None:
         """Which samples the shards of a step will gather."""

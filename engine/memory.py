@@ -48,6 +48,10 @@ class Memory:
         self.seen += len(records)
         return slots
 
+    def latest(self) -> int:
+        """The last iteration that a sample is of; 0 where there is none."""
+        return int(self.layout.iterations(self.rows[: self.size]).max(initial=0))
+
     def infosets(self) -> int:
         """How many information sets the samples are of, told apart by a 64-bit hash of their packed rows."""
         words = np.ascontiguousarray(self.rows[: self.size, : self.layout.row_bytes]).view(np.uint64)

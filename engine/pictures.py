@@ -16,6 +16,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", ":", "-.")
 GREY = "#888888"
 
+# More would not be told apart, and may be a stranger's.
+MOST_CURVES = 24
+MOST_PHASES = 12
+MOST_BUCKETS = 64
+LONGEST_LABEL = 60
+
 # What a payoff of 1 is.
 UNITS = {"kuhn": "antes", "leduc": "antes", "lost_cities": "points"}
 
@@ -32,7 +38,15 @@ def _figure(height: float = 4.0) -> tuple[Figure, Any]:
 def _styles(runs: list[Run]) -> Iterator[tuple[Run, dict[str, Any]]]:
     for number, run in enumerate(runs):
         colour = COLOURS[number % len(COLOURS)]
-        yield run, {"color": colour, "linestyle": DASHES[number // len(COLOURS) % len(DASHES)], "label": run.name}
+        style = {"color": colour, "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+        style["label"] = _label(run.name)
+        yield run, style
+
+
+def _label(text: str) -> str:
+    """Text that is drawn as it is: between dollar signs matplotlib would read formulas."""
+    shown = text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 3]}..."
+    return "".join(letter if letter.isprintable() else "?" for letter in shown).replace("$", r"\$")
 
 
 def _legend(axes: Any, entries: int) -> None:
@@ -61,7 +75,7 @@ def exploitability(runs: list[Run]) -> Figure | None:
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         # Over few decades the powers of ten alone would be one or two labels; over many, more would touch.
-        leads = "23457" if high / low < 10 else "25" if high / low < 40 else ""
+        leads = "23457" if high < 10 * low else "25" if high < 40 * low else ""
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(FuncFormatter(lambda value, _, leads=leads: _leading(value, leads)))
     axes.set_title(f"The average strategy, exactly ({', '.join(sorted({run.config.game.name for run in runs}))})")
@@ -81,7 +95,7 @@ def matches(runs: list[Run]) -> Figure | None:
     for run in runs:
         lines = [line for line in run.metrics if line.get("matches")]
         opponents = dict.fromkeys(match["opponent"] for line in lines for match in line["matches"])
-        for opponent in opponents:
+        for opponent in list(opponents)[: max(0, MOST_CURVES - drawn)]:
             found = [
                 (line["iteration"], match)
                 for line in lines
@@ -90,7 +104,7 @@ def matches(runs: list[Run]) -> Figure | None:
             ]
             xs = [iteration for iteration, _ in found]
             colour = COLOURS[drawn % len(COLOURS)]
-            label = opponent if len(runs) == 1 else f"{run.name}: {opponent}"
+            label = _label(opponent if len(runs) == 1 else f"{run.name}: {opponent}")
             axes.plot(xs, [100 * match["win_rate"] for _, match in found], color=colour, label=label, marker="o", ms=3)
             low, high = zip(*(match["win_rate_ci95"] for _, match in found), strict=True)
             axes.fill_between(xs, [100 * x for x in low], [100 * x for x in high], color=colour, alpha=0.15, lw=0)
@@ -148,7 +162,7 @@ def speed(runs: list[Run]) -> Figure | None:
 def phases(runs: list[Run]) -> Figure | None:
     """Mean seconds of an iteration by phase, one bar a run."""
     means = [_phase_means(run) for run in runs]
-    names = list(dict.fromkeys(name for mean in means for name in mean))
+    names = list(dict.fromkeys(name for mean in means for name in mean))[:MOST_PHASES]
     if not names:
         return None
     figure, axes = _figure(1.6 + 0.6 * len(runs))
@@ -156,9 +170,9 @@ def phases(runs: list[Run]) -> Figure | None:
     for number, name in enumerate(names):
         widths = [mean.get(name, 0.0) for mean in means]
         colour = GREY if name == "other" else COLOURS[number % len(COLOURS)]
-        axes.barh(range(len(runs)), widths, left=left, color=colour, label=name, height=0.6, edgecolor="white")
+        axes.barh(range(len(runs)), widths, left=left, color=colour, label=_label(name), height=0.6, edgecolor="white")
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axes.set_yticks(range(len(runs)), [run.name for run in runs])
+    axes.set_yticks(range(len(runs)), [_label(run.name) for run in runs])
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set(xlabel="mean seconds of an iteration", title="Where the time goes")
@@ -174,7 +188,9 @@ def _phase_means(run: Run) -> dict[str, float]:
         for key in line
         if key.endswith("_seconds") and not key.endswith("_thread_seconds") and key != "iteration_seconds"
     )
-    means = {key.removesuffix("_seconds"): sum(run.series(key)[1]) / len(run.metrics) for key in keys}
+    means = {
+        key.removesuffix("_seconds"): sum(run.series(key)[1]) / len(run.metrics) for key in list(keys)[:MOST_PHASES]
+    }
     total = sum(run.series("iteration_seconds")[1]) / len(run.metrics)
     means = {name: mean for name, mean in means.items() if mean > 0.003 * total}
     if (rest := total - sum(means.values())) > 0.001 * total:
@@ -189,7 +205,9 @@ def batch_sizes(runs: list[Run]) -> Figure | None:
     width = 0.8 / len(runs)
     last = 0
     for number, (run, style) in enumerate(_styles(runs)):
-        lines = [line["iteration_batch_sizes"] for line in run.metrics if line.get("iteration_batch_sizes")]
+        lines: list[list[float]]
+        lines = [sizes for line in run.metrics if _are_sizes(sizes := line.get("iteration_batch_sizes") or [])]
+        lines = [sizes for sizes in lines if len(sizes) == len(lines[-1])]
         if not lines or not sum(map(sum, lines)):
             continue
         totals = [sum(bucket) for bucket in zip(*lines, strict=True)]
@@ -207,3 +225,8 @@ def batch_sizes(runs: list[Run]) -> Figure | None:
     axes.grid(False, axis="x")
     _legend(axes, drawn)
     return figure
+
+
+def _are_sizes(sizes: Any) -> bool:
+    """Whether these can be counts of batches, by size."""
+    return isinstance(sizes, list) and 0 < len(sizes) <= MOST_BUCKETS and min(sizes) >= 0

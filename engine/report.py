@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from engine import pictures
 from engine.config import Config
 from engine.display import duration
 from engine.errors import ConfigError, RunError
-from engine.metrics import read_metrics
+from engine.metrics import is_number, read_metrics
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,8 @@ class Run:
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
         """Iterations and values of the lines that have a number under `key`."""
-        points = [(line["iteration"], line[key]) for line in self.metrics if _number(line.get(key))]
+        points = [(line["iteration"], line[key]) for line in self.metrics if is_number(line.get(key))]
         return [x for x, _ in points], [y for _, y in points]
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_run(path: Path | str) -> Run:
@@ -45,7 +42,9 @@ def read_run(path: Path | str) -> Run:
     if not metrics:
         raise RunError(f"{folder} has no finished iteration in metrics.jsonl, so there is nothing to draw yet.")
     try:
-        return Run(folder.resolve().name, Config.from_toml(folder / "config.toml"), metrics)
+        # A folder's name may have bytes that are no text.
+        name = os.fsencode(folder.resolve().name).decode(errors="replace")
+        return Run(name, Config.from_toml(folder / "config.toml"), metrics)
     except ConfigError as error:
         raise RunError(f"{folder / 'config.toml'}: {error}") from None
 
@@ -57,20 +56,31 @@ def write_report(paths: Sequence[Path | str], out: Path | str) -> Path:
     """
     runs = [read_run(path) for path in paths]
     out = Path(out)
+    if out.is_symlink() and any(out.parent.samefile(path) for path in paths):
+        raise RunError(f"{out} is a symbolic link, and might lead anywhere; remove it, or give a folder with --out.")
     page = out / "index.html"
     drawn: list[tuple[str, str]] = []
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, title, draw in _PICTURES:
             if (figure := draw(runs)) is not None:
-                figure.savefig(out / f"{name}.png", dpi=150)
+                picture = io.BytesIO()
+                figure.savefig(picture, dpi=150)
+                _put(out / f"{name}.png", picture.getvalue())
                 drawn.append((f"{name}.png", title))
-        beside = out / ".index.html.tmp"
-        beside.write_text(_page(runs, drawn), encoding="utf-8")
-        os.replace(beside, page)
+        _put(page, _page(runs, drawn).encode())
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}); give another folder with --out.") from None
     return page
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all. What stands there is replaced: where it is a link, nothing is written to."""
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.unlink(missing_ok=True)
+    with open(beside, "xb") as file:
+        file.write(data)
+    os.replace(beside, path)
 
 
 _PICTURES: tuple[tuple[str, str, Callable[[list[Run]], Any]], ...] = (
@@ -137,7 +147,7 @@ def _parameters(config: Config) -> int:
 def _samples(line: dict[str, Any]) -> int | None:
     """In the memories of both advantage networks."""
     counts = [line.get(f"advantage{player}_samples") for player in (0, 1)]
-    return sum(count for count in counts if count) if all(map(_number, counts)) else None
+    return sum(count for count in counts if count) if all(map(is_number, counts)) else None
 
 
 def _coverage(run: Run) -> str:
@@ -148,7 +158,7 @@ def _coverage(run: Run) -> str:
 
 
 def _whole(value: Any) -> str:
-    return f"{value:,.0f}" if _number(value) else "unknown"
+    return f"{value:,.0f}" if is_number(value) else "unknown"
 
 
 def _ends(series: tuple[list[int], list[float]]) -> str:

@@ -11,8 +11,10 @@ from pathlib import Path
 from types import TracebackType
 
 from engine.checkpoint import list_checkpoints, read_checkpoint
-from engine.config import MAY_CHANGE, Config, changes
+from engine.config import LARGEST_FILE, MAY_CHANGE, Config, changes
 from engine.errors import ConfigError, RunError
+from engine.needs import refuse_too_large
+from engine.untrusted import refuse_links
 
 # What a folder holds until its config.toml is there: no run yet, so that one killed this early is as if it never was.
 BEGUN = (".lock", "run.json", ".config.toml.tmp")
@@ -58,6 +60,7 @@ class RunFolder:
         Raises ConfigError or RunError before anything is written, and leaves nothing behind where writing fails.
         """
         config = Config.from_toml(config_path, overrides).resolved()
+        refuse_too_large(config)
         folder = _new_folder(Path(config_path)) if path is None else Path(path)
         try:
             new = _make(folder)
@@ -66,7 +69,11 @@ class RunFolder:
             raise RunError(f"{folder} cannot be made ({error.strerror}); give another folder with --run.") from None
         made = cls(folder, config, lock, new=new)
         try:
-            started = {"config": str(config_path), "overrides": list(overrides)}
+            started = {
+                "config": str(config_path),
+                "overrides": list(overrides),
+                "reproducible": config.reproducible,
+            }
             (folder / "run.json").write_text(json.dumps(started, indent=1) + "\n")
             _write_config(folder, config)
         except OSError as error:
@@ -89,12 +96,14 @@ class RunFolder:
             raise RunError(f"{folder} does not exist, so no run can go on there; leave --resume out to start one.")
         if not own.is_file():
             raise RunError(f"{folder} is not a run's folder: it has no config.toml; give a run's own folder.")
+        refuse_links(folder)
         try:
             lock = _locked(folder)
         except OSError as error:
             raise RunError(f"{folder} cannot be written ({error.strerror}); a run that goes on has to.") from None
         try:
             config = _gone_on(folder, Path(config_path), overrides)
+            refuse_too_large(config)
             _write_config(folder, config)
         except OSError as error:
             os.close(lock)
@@ -122,6 +131,7 @@ def _make(folder: Path) -> bool:
             raise RunError(
                 f"{folder} exists and is never overwritten; add --resume to go on with it, or give another --run."
             )
+        refuse_links(folder)
         return False
     if folder.exists():
         raise RunError(f"{folder} is a file, but a run needs a folder; give another --run.")
@@ -152,9 +162,10 @@ def _write_config(folder: Path, config: Config) -> None:
 def _started_with(folder: Path) -> list[str]:
     """The overrides that a run was started with."""
     try:
-        overrides = json.loads((folder / "run.json").read_text())["overrides"]
+        with open(folder / "run.json", encoding="utf-8") as file:
+            overrides = json.loads(file.read(LARGEST_FILE))["overrides"]
         return [text for text in overrides if isinstance(text, str)]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 

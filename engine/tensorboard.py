@@ -6,19 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.errors import BadInput
+from tensorboardX import SummaryWriter
 
 
 class TensorBoard:
     """Writes event files to a folder, every two minutes and at the end. Owned by: the trainer's thread."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise BadInput(
-                "--tensorboard needs tensorboardX; install the extra: pip install freecfr[tensorboard]."
-            ) from None
         self._writer = SummaryWriter(str(folder))
 
     def show(self, metrics: Mapping[str, Any]) -> None:

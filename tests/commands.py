@@ -14,9 +14,10 @@ from pathlib import Path
 
 # Far above what anything here takes, on a loaded machine too: reached only by what hangs.
 LONGEST = 240.0
+NOBODY = 65534
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.preloaded"])
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["tests.preloaded"])
 _numbers = itertools.count()
 _outputs = tempfile.TemporaryDirectory(prefix="freecfr-tests-")
 
@@ -40,7 +41,7 @@ class Command:
         stem = f"{_outputs.name}/{next(_numbers)}"
         self._files = Path(f"{stem}.out"), Path(f"{stem}.err")
         argv = [str(argument) for argument in arguments]
-        self._process = _context.Process(target=_main, args=(argv, [str(file) for file in self._files], before))
+        self._process = context.Process(target=_main, args=(argv, [str(file) for file in self._files], before))
         self._process.start()
 
     @property
@@ -91,6 +92,33 @@ class Command:
 def freecfr(*arguments: object, before: Callable[[], object] | None = None) -> Ended:
     """`freecfr ARGUMENTS` from its start to its end."""
     return Command(*arguments, before=before).end()
+
+
+def sentence(ended: Ended, status: int, *words: str) -> str:
+    """The one line of standard error that says what is wrong."""
+    assert ended.status == status, ended.err
+    assert "Traceback" not in ended.err and ended.out == ""
+    [line] = [line for line in ended.err.splitlines() if line.startswith("freecfr: ") and "freecfr: failed" not in line]
+    for word in words:
+        assert word in line
+    return line
+
+
+def nobody() -> None:
+    """For `before`: root may write anywhere, so be somebody else."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def readable(folder: Path) -> None:
+    """Let anybody come as far as this folder of a test, and write nothing there."""
+    for parent in [folder, *folder.parents]:
+        if parent.owner() == folder.owner() and parent.stat().st_mode & 0o005 != 0o005:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
 
 
 def _main(argv: Sequence[str], files: Sequence[str], before: Callable[[], object] | None) -> None:

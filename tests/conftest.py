@@ -4,6 +4,8 @@ import signal
 
 from threading_runtime.gil import keep_gil_off
 
+collect_ignore = ["tsan"]  # scripts/tsan runs these, with modules compiled for it
+
 # The first optimizer of a process switches the GIL on unless this came before, and which test makes it is chance.
 keep_gil_off()
 

@@ -19,10 +19,7 @@ def contents(run, config):
     trainer = Trainer(config, run_dir=run, resume=True)
     assert trainer.iteration == config.iterations
     memories = {name: (memory.seen, memory.rows[: memory.size].tobytes()) for name, memory in trainer.memories.items()}
-    weights = {}
-    for name, learner in trainer.learners.items():
-        with learner.model.reading() as module:
-            weights[name] = digest(module.state_dict(), learner.optimizer.state_dict())
+    weights = {name: digest(*learner.state()) for name, learner in trainer.learners.items()}
     past = {name: [digest(one.load()) for one in sequence] for name, sequence in trainer.store.sequence.items()}
     return [comparable(line) for line in read_metrics(run / "metrics.jsonl")], memories, weights, past
 

@@ -45,6 +45,9 @@ RUNS = {
         "evaluation": {"every": 2, "games": 40, "opponents": ["random", "greedy_lowest"]},
     },
 }
+# The same with traversals that run while networks train.
+RUNS["kuhn_pipelined"] = {**RUNS["kuhn"], "overlap": "pipelined"}
+RUNS["leduc_pipelined"] = {**RUNS["leduc"], "overlap": "pipelined", "order": "simultaneous"}
 
 # Keys that may differ between equal runs: see "Equal bits" in the documentation of threading.
 FREE_KEYS = re.compile(r".*_(seconds|per_second|mib)|threads|workers|gil_enabled|python|torch")

@@ -4,35 +4,21 @@ Statuses, near matches and settings one by one are in engine/test_cli.py and eng
 """
 
 import json
-import os
 import resource
 import shutil
-from functools import partial
 
 import pytest
 
 from engine.checkpoint import list_checkpoints
 from engine.metrics import read_metrics
-from tests.commands import freecfr
-from tests.run_folders import contents, reference, written
-
-NOBODY = 65534
+from tests.commands import freecfr, nobody, readable, sentence
+from tests.run_folders import written
 
 
 def files(folder):
     """Everything below a folder: contents of files, None for folders. A lock's file says nothing."""
     paths = [path for path in folder.rglob("*") if path.name != ".lock"]
     return {path: path.read_bytes() if path.is_file() else None for path in paths}
-
-
-def sentence(ended, status, *words):
-    """The one line of standard error that says what is wrong."""
-    assert ended.status == status, ended.err
-    assert "Traceback" not in ended.err and ended.out == ""
-    [line] = [line for line in ended.err.splitlines() if line.startswith("freecfr: ") and "freecfr: failed" not in line]
-    for word in words:
-        assert word in line
-    return line
 
 
 @pytest.fixture(scope="module")
@@ -135,23 +121,6 @@ def test_a_run_below_a_file(finished, tmp_path):
     sentence(freecfr("report", finished[1], "--out", tmp_path / "file" / "report"), 2, "cannot be written", "--out")
 
 
-def nobody():
-    """Root may write anywhere, so be somebody else."""
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-
-
-def readable(folder):
-    """Let anybody come as far as this folder of a test, and write nothing there."""
-    for parent in [folder, *folder.parents]:
-        if parent.owner() == folder.owner() and parent.stat().st_mode & 0o005 != 0o005:
-            parent.chmod(parent.stat().st_mode | 0o055)
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-
-
 @pytest.fixture
 def read_only(copied):
     path, run = copied
@@ -176,64 +145,6 @@ def test_a_read_only_run_folder(read_only, command):
 
 def test_a_read_only_run_is_evaluated(read_only):
     assert freecfr("eval", read_only[1], "--games", 2, before=nobody).status == 0
-
-
-def small_disk(size):
-    """No file may outgrow so many bytes, as on a disk that is full."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-
-@pytest.mark.parametrize("size", [400, 1000])
-def test_a_disk_that_is_full_from_the_start(finished, tmp_path, size):
-    ended = freecfr("train", finished[0], "--run", tmp_path / "run", before=partial(small_disk, size))
-    sentence(ended, 2, "cannot be written", "--run")
-    assert not files(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The contents of a run that nothing went wrong with."""
-    folder = tmp_path_factory.mktemp("whole")
-    return reference(folder, written(folder, "kuhn", iterations=12, memory={"capacity": 5000})[1])
-
-
-@pytest.mark.parametrize("size", [3000, 20_000])
-def test_a_disk_that_fills_up_while_training(whole, tmp_path, size):
-    path, config = written(tmp_path, "kuhn", iterations=12, memory={"capacity": 5000})
-    run = tmp_path / "run"
-    ended = freecfr("train", path, "--run", run, "--json", before=partial(small_disk, size))
-    sentence(ended, 1, "could not be written", "too large")
-    # With room again it goes on from what was saved, to the same end.
-    assert freecfr("train", path, "--run", run, "--resume").status == 0
-    assert contents(run, config) == whole
-
-
-def full_disk(home, name, calls):
-    """After so many calls of a function of `os`, or of a method, there is no space left."""
-    import errno
-    import importlib
-
-    place = importlib.import_module(home)
-    original, left = getattr(place, name), [calls]
-
-    def fail(*args, **more):
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return original(*args, **more)
-
-    setattr(place, name, fail)
-
-
-@pytest.mark.parametrize("name, calls", [("fsync", 25), ("replace", 14)])
-def test_no_space_left(whole, tmp_path, name, calls):
-    path, config = written(tmp_path, "kuhn", iterations=12, memory={"capacity": 5000})
-    run = tmp_path / "run"
-    ended = freecfr("train", path, "--run", run, before=partial(full_disk, "os", name, calls))
-    sentence(ended, 1, "could not be written", "No space left on device")
-    assert list_checkpoints(run / "checkpoints")
-    assert freecfr("train", path, "--run", run, "--resume").status == 0
-    assert contents(run, config) == whole
 
 
 def test_metrics_that_are_half_written(copied):
@@ -291,34 +202,6 @@ def test_threads_that_have_no_block_idle_and_change_no_bit(finished, tmp_path):
     assert "threads is 19" in line and "8 blocks" in line and "11 threads idle" in line
     assert json.loads(ended.out)["digest"] == read_metrics(run / "metrics.jsonl")[-1]["digest"]
     assert "idle" not in freecfr("train", path, "--run", tmp_path / "few", "--threads", 8).err
-
-
-def spoil(iteration):
-    """Make a network's weights useless before it trains in an iteration."""
-    from engine.learner import Learner
-
-    begin = Learner.begin
-
-    def spoiled(self, number, updates=None):
-        if self.name == "advantage1" and number == iteration:
-            with self.model.writing() as module:
-                next(module.parameters()).data.fill_(float("nan"))
-        begin(self, number, updates)
-
-    Learner.begin = spoiled
-
-
-@pytest.mark.parametrize("iteration", [1, 5])
-def test_training_that_cannot_go_on(whole, tmp_path, iteration):
-    path, config = written(tmp_path, "kuhn", iterations=12, memory={"capacity": 5000})
-    run = tmp_path / "run"
-    ended = freecfr("train", path, "--run", run, before=partial(spoil, iteration))
-    sentence(ended, 1, f"iteration {iteration}", "advantage1")
-    kept = [path.name for path in list_checkpoints(run / "checkpoints")]
-    # The last completed iteration is kept, whether it was to be saved or not.
-    assert kept == ([] if iteration == 1 else ["iteration-000004", "iteration-000002"])
-    assert freecfr("train", path, "--run", run, "--resume").status == 0
-    assert contents(run, config) == whole
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from engine.checkpoint import CheckpointStore, list_checkpoints
 from engine.inference import PublishedNetwork
 from engine.interrupts import SAME_REQUEST
 from engine.metrics import MetricsLog, read_metrics
+from engine.saving import Saver
 from engine.trainer import Trainer
 from tests.commands import Command, freecfr
 from tests.run_folders import contents, reference, written
@@ -151,12 +152,13 @@ def test_eval_stops(tmp_path):
 
 # Whatever an iteration does in the thread that interrupts are raised in.
 MOMENTS = [
-    (PublishedNetwork, "publish"),
+    (PublishedNetwork, "publish_state"),
     (CheckpointStore, "add_network"),
     (CheckpointStore, "digest"),
     (MetricsLog, "append"),
     (CheckpointStore, "complete"),
-    (CheckpointStore, "save"),
+    (CheckpointStore, "prepared"),
+    (Saver, "begin"),
 ]
 
 

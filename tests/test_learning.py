@@ -25,9 +25,12 @@ NETWORK, SEQUENCE = {"average": "strategy_network"}, {"average": "advantage_sequ
 LEARNED = {
     "kuhn, network of the average": (0.16, 0.061, KUHN | EXTERNAL | NETWORK | {"traversal": {"count": 128}}),
     "kuhn, sequence of advantages": (0.14, 0.040, KUHN | EXTERNAL | SEQUENCE | {"traversal": {"count": 128}}),
+    "kuhn, traversals ahead of training": (
+        0.25, 0.104, KUHN | EXTERNAL | SEQUENCE | {"traversal": {"count": 128}, "overlap": "pipelined"}
+    ),
     "kuhn by outcome sampling": (0.2, 0.099, KUHN | OUTCOME | SEQUENCE | {"traversal": {"count": 512}}),
     "leduc": (1.35, 0.982, LEDUC | EXTERNAL | SEQUENCE | {"traversal": {"count": 512}}),
-}
+}  # fmt: skip
 
 
 def exploitability(case, seed=0):

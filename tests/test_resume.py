@@ -1,6 +1,7 @@
 """The promise of exact resumption: however often a run was killed, its end has the bits of one that never was."""
 
 import itertools
+import os
 import random
 import signal
 import time
@@ -11,8 +12,9 @@ from engine.metrics import read_metrics
 from tests.commands import Command, freecfr
 from tests.run_folders import contents, reference, written
 
-# Small runs that between them use both samplings and both averages.
-RUNS = ["kuhn", "leduc"]
+# Small runs that between them use both samplings, both averages and traversals that run ahead.
+NAMES = ["kuhn", "leduc", "kuhn_pipelined", "leduc_pipelined"]
+RUNS = [*NAMES[:2], *(pytest.param(name, marks=pytest.mark.one_build) for name in NAMES[2:])]
 EVALUATED = {"nash_conv", "exploitability", "game_value", "exact", "infosets_sampled", "infosets"}
 
 
@@ -48,6 +50,25 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path, name, 
     assert ended.status == 0, ended.err
     assert [line["iteration"] for line in read_metrics(run / "metrics.jsonl")] == [*range(1, config.iterations + 1)]
     assert contents(run, config) == expected
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_runs_killed_for_as_long_as_it_is_given(tmp_path):
+    """Other moments each time, and more kills than iterations that survive them."""
+    chance, until = random.Random(), time.monotonic() + float(os.environ.get("SOAK_SECONDS", "180"))
+    turns = 0
+    while time.monotonic() < until or not turns:
+        folder = tmp_path / str(turns)
+        folder.mkdir()
+        path, config = written(folder, NAMES[turns % len(NAMES)], iterations=30, seed=chance.randrange(1 << 30))
+        expected = reference(folder, config)
+        run = folder / "run"
+        ended = killed_and_resumed(path, run, 20, chance)
+        assert ended.status == 0, ended.err
+        assert contents(run, config) == expected
+        turns += 1
+    print(f"{turns} runs, each killed 20 times")
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -42,11 +42,14 @@ def test_the_same_bits_from_worker_processes(alone, workers, count):
     assert other_memories == memories
 
 
-def test_another_seed_gives_other_bits(alone):
+@pytest.mark.parametrize("change", [{"seed": 1}, {"overlap": "none"}, {"overlap": "pipelined"}])
+def test_other_settings_give_other_bits(alone, change):
     name, (history, _) = alone
+    config = settings(name, threads=2, **change)
     other = []
-    Trainer(settings(name, threads=2, seed=1), on_iteration=other.append).run()
-    assert other[-1]["digest"] != history[-1]["digest"]
+    Trainer(config, on_iteration=other.append).run()
+    same = config.seed == 0 and config.overlap == history[0]["overlap"]
+    assert (other[-1]["digest"] == history[-1]["digest"]) == same
 
 
 SCRIPT = """

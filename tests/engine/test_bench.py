@@ -15,6 +15,7 @@ from engine import (
     bench_matches,
     bench_networks,
     bench_schedulers,
+    bench_streams,
     bench_traversal,
     cli,
     handover,
@@ -25,6 +26,7 @@ from engine.errors import BadInput
 from engine.hardware import cpu_has_bf16
 from engine.memory import Memory
 from engine.trainer import Trainer
+from engine.turns import take_turns
 from pyx.encoding import RecordLayout
 from pyx.registry import load_game
 from threading_runtime.gil import threads_default
@@ -150,6 +152,7 @@ def test_parts_of_an_iteration_are_the_iteration():
     assert all(seconds > -1e-3 for seconds, _ in parts.values())
 
 
+@pytest.mark.one_build
 def test_baseline(monkeypatch):
     monkeypatch.setattr(bench_baseline, "REPEATS", 1)
     rows = measured("baseline", [1], ["iterations=3"])
@@ -260,7 +263,7 @@ def test_thread_counts():
     "name, says",
     [
         ("fowrard", "there is no bench 'fowrard'; did you mean 'forward'?"),
-        ("streams", "bench 'streams' is not built yet; there are: traversal"),
+        ("gates", "bench 'gates' is not built yet; there are: traversal"),
     ],
 )
 def test_refused(name, says, capsys):
@@ -287,3 +290,62 @@ def test_learning():
         assert 0 < row["infosets_sampled"] <= row["infosets"] == 12
         assert row["parameters"] == 11 * 16 + 16 + 16 * 16 + 16 + 16 * 2 + 2
         assert 0 < row["samples"] and 0.0 < row["seconds"]
+
+
+def test_streams_need_a_cuda_device(monkeypatch, capsys):
+    monkeypatch.setattr(bench_streams.hardware, "cuda_devices", lambda: 0)
+    assert cli.main(["bench", "streams"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "CUDA" in line and "freecfr bench schedulers" in line
+
+
+def test_rows_of_streams(monkeypatch):
+    """All three ways answer, on the CPU too, where streams are none."""
+    monkeypatch.setattr(bench_streams, "SECONDS", 0.01)
+    monkeypatch.setattr(bench_streams, "REPEATS", 2)
+    config = Config().with_overrides([*TINY, "device=cpu", "inference_dtype=float32"]).resolved()
+    rows = bench_streams.rows(config, [1, 2], [16, 64])
+    assert [(row["threads"], row["batch"], row["way"]) for row in rows] == [
+        (threads, batch, way) for threads in (1, 2) for batch in (16, 64) for way in bench_streams.WAYS
+    ]
+    assert all(row["rows_per_second"] == row["median"] > 0 and row["repeats"] == 2 for row in rows)
+
+
+def test_overlap_of_kernels():
+    assert bench_streams.overlap_of([]) is None
+    assert bench_streams.overlap_of([(0, 2), (3, 4)]) == 1
+    assert bench_streams.overlap_of([(3, 5), (0, 4), (1, 2)]) == 7 / 5
+
+
+def test_rows_of_overlap():
+    rows = bench.run("overlap", [1, 2], [*TINY, "iterations=3"])["rows"]
+    assert [(row["threads"], row["overlap"]) for row in rows] == [
+        (threads, overlap) for threads in (1, 2) for overlap in ("none", "pipelined", "free")
+    ]
+    for row in rows:
+        assert row["repeats"] == 2 and row["iteration_seconds"] > 0
+        assert row["times_none_p25"] <= row["times_none"] <= row["times_none_p75"]
+    assert rows[0]["times_none"] == 1
+
+
+def test_rows_of_checkpoints():
+    [row] = bench.run("checkpoints", [2], [*TINY, "iterations=9"])["rows"]
+    assert row["repeats"] == 2 and row["threads"] == 2 and row["capacity"] == 3000
+    layout = RecordLayout(Config().with_overrides(TINY).load_game())
+    assert row["on_disk_mib"] > 3 * 3000 * layout.record_bytes / (1 << 20)  # three memories, full
+
+
+def test_end_to_end_is_of_phases_one_after_the_other(capsys):
+    assert cli.main(["bench", "end-to-end", "--set", "overlap=pipelined"]) == 2
+    assert "freecfr bench overlap" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_ends_all_that_take_turns():
+    def failing(look):
+        def fail(metrics):
+            raise LookupError("now")
+
+        return Trainer(Config().with_overrides(TINY), on_iteration=fail)
+
+    with pytest.raises(LookupError, match="now"):
+        take_turns({"good": lambda look: Trainer(Config().with_overrides(TINY), on_iteration=look), "bad": failing})

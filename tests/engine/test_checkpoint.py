@@ -389,7 +389,7 @@ def test_entries_that_cannot_be_written_stay_bounded(tmp_path, monkeypatch):
     toy, reference = Toy(tmp_path), Toy(None)
     reference.train(60)
     toy.iterate(60)
-    waiting = sum(len(entries) for entries in toy.store._journals["strategy"]._disk.entries)
+    waiting = sum(len(entries) for entries in toy.store._journals["strategy"]._waiting)
     assert waiting <= 2 * SIZES["strategy"][0] + 120 < 60 * 60
     toy.store.save()
     assert Toy(tmp_path).same_memories(reference)

@@ -197,10 +197,10 @@ def test_a_run_that_fails_has_status_1(freecfr, tmp_path, monkeypatch):
     from engine.checkpoint import CheckpointStore
     from engine.errors import CheckpointError
 
-    def fail(self):
+    def fail(*_):
         raise CheckpointError("checkpoint of iteration 1 could not be written: No space left on device.")
 
-    monkeypatch.setattr(CheckpointStore, "save", fail)
+    monkeypatch.setattr(CheckpointStore, "_save", fail)
     status, out, err = freecfr("train", SMOKE, "--run", tmp_path / "run", "--set", "iterations=2", *QUICK)
     assert status == 1 and "No space left" in err and "Traceback" not in err
 

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from engine import hardware
 from engine.config import NOT_BUILT, Config, changes, default_block, default_shards
+from engine.config_text import nest
 from engine.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
@@ -160,6 +161,7 @@ def test_overrides_reach_the_game():
         ("inference_dtype=float16", "inference_dtype is 'float16', but must be one of"),
         ("algorithm=external", "did you mean 'external_sampling'?"),
         ("average=mean", "average is 'mean', but must be one of 'strategy_network', 'advantage_sequence'"),
+        ("seed=0x" + "f" * 4000, "seed is too long to be shown, but must be a whole number"),
         ("game.name=khun", "no game is called 'khun'; did you mean 'kuhn'?"),
         ("game.name=3", "game.name is 3, but must be a game's name in quotes"),
         ("game.colours=3", "colours"),
@@ -202,11 +204,32 @@ def test_impossible_game_parameters_are_config_errors():
     assert problem.startswith("game: ")
 
 
+def test_many_problems_and_long_ones_are_cut_short():
+    problems = refusal(*(f"bogus{number}=1" for number in range(500)))
+    assert len(problems) == 51 and problems[-1] == "and 450 more; correct these first."
+    [problem] = refusal("game.name=" + "k" * 60_000)
+    assert len(problem) < 2100 and problem.startswith("game: no game") and problem.endswith("lost_cities")
+
+
+def test_a_setting_may_be_called_as_an_argument_of_python_is(tmp_path):
+    (tmp_path / "config.toml").write_text("self = 1\n")
+    with pytest.raises(ConfigError, match="there is no setting 'self'"):
+        Config.from_toml(tmp_path / "config.toml")
+
+
+@pytest.mark.parametrize("flat", [{"a": 1, "a.b": 2}, {"a.b": 2, "a.b.c": 3}])
+def test_dotted_keys_that_contradict_each_other(flat):
+    with pytest.raises(ConfigError, match="would be its section"):
+        nest(flat)
+
+
 def test_files_that_are_none(tmp_path):
     (tmp_path / "half.toml").write_text("seed = ")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 60_000)
     (tmp_path / "large.toml").write_bytes(b"#" * (2 << 20))
+    (tmp_path / "endless.toml").symlink_to("/dev/zero")
+    (tmp_path / "dots.toml").write_text(".".join("a" * 20_000) + " = 1")
     for path, says in {
         tmp_path: "is a folder",
         tmp_path / "nope.toml": "does not exist",
@@ -214,6 +237,8 @@ def test_files_that_are_none(tmp_path):
         tmp_path / "binary.toml": "is not UTF-8",
         tmp_path / "deep.toml": "is not valid TOML",
         tmp_path / "large.toml": "too many for a config",
+        tmp_path / "endless.toml": "too many for a config",
+        tmp_path / "dots.toml": "over 1000 dots in a line",
     }.items():
         with pytest.raises(ConfigError, match=says) as caught:
             Config.from_toml(path)

@@ -1,10 +1,16 @@
 """The doctor: what it finds, and whom it names."""
 
 import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import sysconfig
 
 import pytest
 
 from engine import doctor, hardware
+from tests.runs import ROOT
 from threading_runtime.gil import KEPT_OUT, free_threaded_build
 
 
@@ -20,6 +26,53 @@ def test_what_switched_the_gil_on_is_named(monkeypatch):
     monkeypatch.setattr(doctor, "_PROBE", unprevented)
     monkeypatch.setattr(doctor, "IMPORTED", ("numpy", "torch"))
     assert "triton" in " ".join(doctor.gil_enabled_by())
+
+
+# An extension module as all were before free threading: it says nothing of whether it needs the GIL.
+SPOILER = """
+#include <Python.h>
+static PyModuleDef spoiler = {PyModuleDef_HEAD_INIT, "spoiler", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_spoiler(void) { return PyModule_Create(&spoiler); }
+"""
+
+
+@pytest.fixture(scope="module")
+def spoiler(tmp_path_factory):
+    """A folder with the extension module `spoiler`."""
+    folder = tmp_path_factory.mktemp("spoiler")
+    (folder / "spoiler.c").write_text(SPOILER)
+    target = folder / f"spoiler{sysconfig.get_config_var('EXT_SUFFIX')}"
+    compiler = sysconfig.get_config_var("CC").split()
+    include = sysconfig.get_path("include")
+    subprocess.run([*compiler, "-shared", "-fPIC", f"-I{include}", folder / "spoiler.c", "-o", target], check=True)
+    return folder
+
+
+@pytest.mark.one_build
+@pytest.mark.skipif(not free_threaded_build(), reason="this Python has the GIL always")
+@pytest.mark.parametrize("who, option", [("sitecustomize", []), ("tensorboardX", ["--tensorboard"])])
+def test_an_extension_that_needs_the_gil_is_named_and_refused(tmp_path, spoiler, who, option):
+    """Whether it comes with the interpreter's start or with a library that a run imports."""
+    (tmp_path / f"{who}.py").write_text("import spoiler\nSummaryWriter = None\n")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHON_GIL"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, [tmp_path, spoiler]))
+
+    def freecfr(*arguments):
+        command = [sys.executable, "-m", "engine", *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+    found = json.loads(freecfr("doctor", "--json").stdout)
+    assert found["gil_enabled"] is True and found["gil_enabled_by"] == ["spoiler"]
+    assert any("spoiler" in advice and "--allow-gil" in advice for advice in found["advice"])
+
+    run = tmp_path / "run"
+    train = ["train", "configs/smoke.toml", "--run", run, "--set", "iterations=1", "--json"]
+    refused = freecfr(*train, *option)
+    assert refused.returncode == 2 and not run.exists()
+    assert "switched on by spoiler" in refused.stderr and "Traceback" not in refused.stderr
+    if not option:
+        allowed = freecfr(*train, "--allow-gil")
+        assert allowed.returncode == 0 and json.loads(allowed.stdout)["gil_enabled"] is True
 
 
 @pytest.mark.skipif(not free_threaded_build(), reason="this Python has the GIL always")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from engine import inference
-from engine.inference import PublishedNetwork, can_pack, chain_of, rounded_up
+from engine.inference import PublishedNetwork, chain_of, rounded_up
 from engine.networks import Network
 
 # The largest difference from the plain network, as a share of its largest output: float32 sums in another order,
@@ -151,7 +151,7 @@ def test_versions_never_mix(dtype):
     threads = [threading.Thread(target=evaluate, args=(answers,)) for answers in seen]
     for thread in threads:
         thread.start()
-    for turn in range(200):
+    for turn in range(40):
         published.publish(versions[turn % len(versions)])
     stop.set()
     for thread in threads:
@@ -160,18 +160,52 @@ def test_versions_never_mix(dtype):
 
 
 @DTYPES
-def test_packed_weights_are_not_what_is_being_written(dtype):
-    """Who evaluates meanwhile does not wait, and has the version before, biases too."""
+@pytest.mark.parametrize("shortcuts", [True, False])
+def test_what_was_published_is_a_copy(dtype, shortcuts):
+    """Whatever becomes of the module that was published, biases too, its answers stay."""
     module = network(70, 6, 96, 2)
-    if chain_of(module) is None or not can_pack(module[0].weight.to(dtype)):
-        pytest.skip("this processor has no packed products")
-    published = PublishedNetwork(module, 70, dtype)
+    published = PublishedNetwork(module, 70, dtype, shortcuts=shortcuts)
     rows = packed_rows(40, 70)
-    before = published(rows)
-    with published._shared.writing() as mine:
-        for parameter in mine.parameters():
-            parameter.zero_()
+    for version in range(2):
+        assert published.version == version
+        before = published(rows)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter += 1
         assert np.array_equal(published(rows), before)
+        published.publish(module)
+        assert not np.array_equal(published(rows), before)
+
+
+@pytest.mark.parametrize("shortcuts", [True, False])
+def test_nobody_waits_for_a_publication(shortcuts, monkeypatch):
+    """Evaluations that come while a new version is being made are of the version before."""
+    module = network(70, 6, 96, 2)
+    published = PublishedNetwork(module, 70, torch.float32, shortcuts=shortcuts)
+    rows = packed_rows(40, 70)
+    before, during = published(rows), []
+    make = published._version_of
+
+    def slowly(module):
+        thread = threading.Thread(target=lambda: during.append(published(rows)))
+        thread.start()
+        thread.join(60)
+        return make(module)
+
+    monkeypatch.setattr(published, "_version_of", slowly)
+    published.publish(network(70, 6, 96, 2, seed=1))
+    assert len(during) == 1 and np.array_equal(during[0], before)
+    assert not np.array_equal(published(rows), before)
+
+
+def test_compiled_modules_are_refused():
+    """Their guards and caches would be shared by all threads."""
+
+    class Compiled(nn.Sequential):
+        _orig_mod = nn.Linear(70, 6)
+
+    with pytest.raises(ValueError, match="torch.compile"):
+        PublishedNetwork(nn.Sequential(Compiled(nn.Linear(70, 6))), 70, torch.float32)
 
 
 @DTYPES

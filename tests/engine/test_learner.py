@@ -101,7 +101,7 @@ def test_the_same_bits_at_any_number_of_threads(factory, autocast):
     def trained(threads):
         learners = [learner(config(autocast=autocast), name, factory) for name in ("advantage0", "strategy")]
         train(learners, threads=threads, iterations=2)
-        return [(weights(each), each.optimizer.state_dict()["state"][0], each.loss) for each in learners]
+        return [(weights(each), each.state()[1]["state"][0], each.loss) for each in learners]
 
     alone = trained(1)
     for threads in (2, 3, 8):
@@ -204,6 +204,14 @@ def test_a_loss_that_is_not_finite_stops_training(wrong, autocast):
     assert same(weights(ours), before)
 
 
+def test_samples_of_an_iteration_to_come_stop_training():
+    ours = learner(config(), records=samples(400, iteration=1 << 30))
+    before = weights(ours)
+    with pytest.raises(TrainingError, match=rf"network advantage0: a sample is of iteration {1 << 30}, but the last"):
+        train([ours])
+    assert same(weights(ours), before)
+
+
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_weights_that_are_not_finite_are_refused(number):
     ours = learner(config())
@@ -231,7 +239,7 @@ def test_reset_forgets_and_warm_goes_on():
 
     train([reset])
     reset.reset(make_network(default_factory, GAME, settings, number=0, iteration=0))
-    assert not reset.optimizer.state_dict()["state"]
+    assert not reset.state()[1]["state"]
     train([reset])
     assert same(weights(reset), weights(fresh))
 
@@ -241,9 +249,7 @@ def test_loaded_weights_and_moments_go_on_to_the_same_bits(autocast):
     settings = config(autocast=autocast)
     ours, other = learner(settings), learner(settings)
     train([ours])
-    with other.model.writing() as module:
-        module.load_state_dict(weights(ours))
-    other.optimizer.load_state_dict(copy.deepcopy(ours.optimizer.state_dict()))
+    other.restore(*copy.deepcopy(ours.state()))
     train([ours])
     train([other])
     assert same(weights(ours), weights(other))
@@ -253,8 +259,9 @@ def test_loaded_weights_and_moments_go_on_to_the_same_bits(autocast):
 def test_the_rate_follows_the_schedule_in_every_iteration(schedule):
     settings = config(schedule=schedule, learning_rate=0.01)
     ours, rates = learner(settings), []
-    step = ours.optimizer.step
-    ours.optimizer.step = lambda: (rates.append(ours.optimizer.param_groups[0]["lr"]), step())
+    with ours.model.writing():
+        optimizer = ours.model.optimizer
+    optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
     train([ours], iterations=2)
     expected = [settings.training.rate(update) for update in range(settings.training.updates)]
     assert rates == expected * 2

@@ -108,3 +108,24 @@ def test_a_line_without_end_is_not_held(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"iteration": 1}\n' + "x" * 10_000)
     assert read_metrics(path) == [{"iteration": 1}]
+
+
+def test_what_the_engine_would_not_have_written_is_left_out(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    match = {"opponent": "random", "win_rate": 0.5, "win_rate_ci95": [0.4, 0.6], "score_mean": 1}
+    wrong = [3, {}, match | {"opponent": 3}, match | {"win_rate": "1"}, match | {"win_rate_ci95": [1]},
+             match | {"score_mean": None}, match | {"opponent": "\x1b[2J"}]  # fmt: skip
+    line = {"iteration": 1, "loss": 0.5, "text": "x", "none": None, "sizes": [1, 2.5], "nested": {"a": 1},
+            "deep": [[1]], "texts": ["a"], "matches": [*wrong, match]}  # fmt: skip
+    large = '{"iteration": 2, "a": NaN, "b": -Infinity, "c": 1e999, "d": 1' + "0" * 2000 + ', "matches": 3}'
+    path.write_text(f"{json.dumps(line)}\n{large}\n")
+    first, second = read_metrics(path)
+    assert first == {"iteration": 1, "loss": 0.5, "text": "x", "none": None, "sizes": [1, 2.5], "matches": [match]}
+    assert second == {"iteration": 2, "a": None, "b": None, "c": None, "d": None, "matches": []}
+
+
+@pytest.mark.parametrize("iteration", ["-1", "true", "1.0", "1" + "0" * 50, "9007199254740993", '"1"', "null"])
+def test_iterations_that_are_none(tmp_path, iteration):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"iteration": 1}\n{"iteration": ' + iteration + "}\n")
+    assert read_metrics(path) == [{"iteration": 1}]

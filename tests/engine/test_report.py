@@ -47,7 +47,8 @@ def test_a_solved_game(tmp_path):
 def test_matches(tmp_path):
     def matches(iteration):
         rate = iteration / 40
-        return [{"opponent": name, "win_rate": rate, "win_rate_ci95": [rate - 0.02, rate + 0.02]} for name in "ab"]
+        interval = [rate - 0.02, rate + 0.02]
+        return [{"opponent": name, "win_rate": rate, "win_rate_ci95": interval, "score_mean": 1.0} for name in "ab"]
 
     page = write_report([make_run(tmp_path / "run", name="lost_cities", matches=matches)], tmp_path / "report")
     assert has_something(page.parent / "matches.png") and not (page.parent / "exploitability.png").exists()
@@ -92,3 +93,43 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
     (other / "config.toml").write_text("nonsense = 1")
     with pytest.raises(RunError, match="no setting 'nonsense'"):
         read_run(other)
+
+
+def test_links_lead_nowhere(tmp_path):
+    """A folder for the report that is a link is refused; a link to a picture is replaced, not followed."""
+    run, elsewhere = make_run(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run / "report").symlink_to(elsewhere)
+    with pytest.raises(RunError, match="symbolic link"):
+        write_report([run], run / "report")
+    assert not list(elsewhere.iterdir())
+    (run / "report").unlink()
+    (run / "report").mkdir()
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+    for name in ("index.html", ".index.html.tmp", "phases.png", ".phases.png.tmp"):
+        (run / "report" / name).symlink_to(kept)
+    page = write_report([run], run / "report")
+    assert kept.read_text() == "kept" and has_something(page.parent / "phases.png")
+    assert not any(path.is_symlink() for path in page.parent.iterdir())
+
+
+def test_names_that_look_like_formulas_or_are_no_text(tmp_path):
+    def matches(iteration):
+        names = [r"$\frac{$", "o" * 5000, *(f"o{number}" for number in range(60))]
+        return [{"opponent": name, "win_rate": 0.5, "win_rate_ci95": [0.4, 0.6], "score_mean": 0.0} for name in names]
+
+    run = make_run(tmp_path / "$x^$\udcff", matches=matches)
+    page = write_report([run], tmp_path / "report")
+    assert has_something(page.parent / "matches.png") and "$x^$\ufffd" in page.read_text()
+
+
+def test_phases_and_batch_sizes_of_another_making(tmp_path):
+    run = make_run(tmp_path / "run")
+    line = {"iteration": 1, "iteration_seconds": 0, "iteration_batch_sizes": [1, 2], "exploitability": 1e-300}
+    line |= {f"${number}_seconds": 1.0 for number in range(500)}
+    lines = [line, line | {"iteration": 2, "iteration_batch_sizes": [-1] * 10_000}, line | {"exploitability": 1e99}]
+    run.joinpath("metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report([run], tmp_path / "report")
+    for name in ("phases", "batch_sizes", "exploitability"):
+        assert has_something(page.parent / f"{name}.png")

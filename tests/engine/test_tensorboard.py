@@ -4,12 +4,13 @@ import sys
 
 import pytest
 
-from engine.errors import BadInput
-from engine.tensorboard import TensorBoard
+from engine import cli
 
 
 def test_numbers_are_written(tmp_path):
     pytest.importorskip("tensorboardX")
+    from engine.tensorboard import TensorBoard
+
     board = TensorBoard(tmp_path)
     board.show({"iteration": 1, "loss": 0.5, "text": "x", "flag": True, "none": None,
                                 "matches": [{"opponent": "a", "win_rate": 0.5, "score_mean": 1.0}]})  # fmt: skip
@@ -19,7 +20,9 @@ def test_numbers_are_written(tmp_path):
     assert b"loss" in data and b"win_rate/a" in data and b"flag" not in data
 
 
-def test_without_the_extra(tmp_path, monkeypatch):
+def test_without_the_extra(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(BadInput, match="pip install"):
-        TensorBoard(tmp_path)
+    monkeypatch.delitem(sys.modules, "engine.tensorboard", raising=False)
+    run = tmp_path / "run"
+    assert cli.main(["train", "configs/smoke.toml", "--run", str(run), "--tensorboard"]) == 2
+    assert "pip install" in capsys.readouterr().err and not run.exists()
