@@ -6,7 +6,7 @@ export VENV
 TESTS = not slow and not gpu and not soak
 SOAK_SECONDS ?= 180
 
-.PHONY: train test bench audit soak lint env
+.PHONY: train test bench audit soak tsan lint env
 
 train: env
 	$(BIN)/freecfr train configs/leduc.toml
@@ -21,6 +21,8 @@ bench: env
 	$(BIN)/freecfr bench end-to-end
 	$(BIN)/freecfr bench baseline
 	$(BIN)/freecfr bench schedulers
+	$(BIN)/freecfr bench overlap
+	$(BIN)/freecfr bench checkpoints
 	$(BIN)/freecfr bench matches
 	$(BIN)/freecfr bench memory
 	$(BIN)/freecfr bench learning
@@ -30,9 +32,13 @@ bench: env
 audit: env
 	$(BIN)/nogil-audit pyx
 
-# Mutated sources through the checker for SOAK_SECONDS
+# Each for SOAK_SECONDS: mutated sources through the checker, mutated files through the readers, runs that are killed
 soak: env
-	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak tests/audit
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak tests
+
+# Blocks, pool and matches under ThreadSanitizer; the first time builds a CPython for it
+tsan: env
+	PYTHON=$(BIN)/python scripts/tsan
 
 lint: env
 	$(BIN)/ruff check
