@@ -5,8 +5,9 @@ export VENV
 
 TESTS = not slow and not gpu and not soak
 SOAK_SECONDS ?= 180
+AT_ONCE ?= 3
 
-.PHONY: train test bench audit soak tsan lint env
+.PHONY: train test bench audit soak tsan parallel lint env
 
 train: env
 	$(BIN)/freecfr train configs/leduc.toml
@@ -39,6 +40,11 @@ soak: env
 # Blocks, pool and matches under ThreadSanitizer; the first time builds a CPython for it
 tsan: env
 	PYTHON=$(BIN)/python scripts/tsan
+
+# Each unit test on AT_ONCE threads at the same time; at the end, those that are not and why
+parallel: env
+	PYTEST_RUN_PARALLEL_VERBOSE=1 $(BIN)/python -m pytest -m "$(TESTS)" --benchmark-disable --parallel-threads=$(AT_ONCE) \
+		tests/pyx tests/threading_runtime tests/audit
 
 lint: env
 	$(BIN)/ruff check

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from engine.hardware import onednn_dtypes
 from engine.parameters import array
 from pyx.gradients import relu_back
 
 Tensors = list[torch.Tensor]
 
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+_ONEDNN = onednn_dtypes()
 
 
 class Gradients(Protocol):
@@ -127,7 +128,7 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _onednn(tensor: torch.Tensor) -> bool:
-    return _HAS_ONEDNN and tensor.device.type == "cpu"
+    return tensor.dtype in _ONEDNN and tensor.device.type == "cpu"
 
 
 def _is_stack(module: nn.Module) -> bool:

@@ -10,8 +10,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    import torch
 
 # Instructions that make bfloat16 products faster than float32 ones.
 _BF16_FLAGS = {"amx_bf16", "avx512_bf16"}
@@ -129,6 +133,16 @@ def device_has_bf16(device: str) -> bool:
     import torch
 
     return torch.cuda.get_device_capability(torch.device(device))[0] >= 8
+
+
+def onednn_dtypes() -> frozenset[torch.dtype]:
+    """Of which torch has oneDNN's linear products here; of bfloat16 it refuses them on a processor without AVX-512."""
+    import torch
+
+    ops = torch.ops.mkldnn
+    if not torch.backends.mkldnn.is_available() or not hasattr(ops, "_linear_pointwise"):
+        return frozenset()
+    return frozenset({torch.float32, torch.bfloat16} if ops._is_mkldnn_bf16_supported() else {torch.float32})
 
 
 def cuda_devices() -> int:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from engine.hardware import cpu_multiplies_bf16_in_tiles
+from engine.hardware import cpu_multiplies_bf16_in_tiles, onednn_dtypes
 from pyx.encoding import expand
 from pyx.first_layer import MAX_FEATURES, FirstLayer
 from threading_runtime.weights import Snapshots, refuse_compiled
@@ -225,9 +225,5 @@ def chain_of(module: nn.Module) -> list[tuple[nn.Linear, bool]] | None:
 
 def can_pack(weight: torch.Tensor) -> bool:
     """Whether torch has oneDNN's packed products for a weight of this kind."""
-    ops = torch.ops.mkldnn
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    if not hasattr(ops, "_linear_pointwise") or not hasattr(ops, "_reorder_linear_weight"):
-        return False
-    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported())
+    reorders = hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    return reorders and weight.device.type == "cpu" and weight.dtype in onednn_dtypes()

@@ -79,8 +79,9 @@ def test_the_full_network(half):
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_without_onednn(monkeypatch, half):
-    monkeypatch.setattr(gradients, "_HAS_ONEDNN", False)
+@pytest.mark.parametrize("dtypes", [set(), {torch.float32}])
+def test_without_onednn(monkeypatch, dtypes, half):
+    monkeypatch.setattr(gradients, "_ONEDNN", dtypes)
     check(1, [40, 64, 64, 7], 100, half, 1.0, 0.05 if half else 1e-5)
 
 

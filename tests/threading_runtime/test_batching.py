@@ -133,6 +133,7 @@ def test_what_waits_when_it_closes_is_cancelled_and_what_is_evaluated_is_answere
         served.ask(0, np.ones((1, 1), np.uint8))
 
 
+@pytest.mark.thread_unsafe(reason="replaces threading.excepthook")
 def test_a_thread_that_cannot_begin_cancels_what_waits():
     def broken():
         raise OSError("no core left")
@@ -201,6 +202,7 @@ def test_what_cannot_work_is_refused(wrong):
         server(**wrong)
 
 
+@pytest.mark.thread_unsafe(reason="sets the interpreter's switch interval")
 def test_many_clients_that_switch_often():
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

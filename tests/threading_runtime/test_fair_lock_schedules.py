@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from tests.threading_runtime.schedules import Deadlock, Schedule
 from threading_runtime import fair_lock
 
-pytestmark = pytest.mark.one_build
+pytestmark = [
+    pytest.mark.one_build,
+    pytest.mark.thread_unsafe(reason="replaces `threading` in the module of the lock"),
+]
 
 ACQUIRE = {"r": "acquire_read", "w": "acquire_write"}
 RELEASE = {"r": "release_read", "w": "release_write"}

@@ -16,6 +16,8 @@ from threading_runtime.pool import Pool, Stopped
 
 THREADS = [1, 2, 3, 8]
 
+signals = pytest.mark.thread_unsafe(reason="signals, which only the main thread is given")
+
 
 def wait_until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
@@ -134,6 +136,7 @@ def test_system_exit_in_a_job_reaches_the_caller():
         pool.map(sys.exit, [3])
 
 
+@signals
 @pytest.mark.parametrize("polls", [True, False])
 @pytest.mark.parametrize("threads", THREADS)
 def test_ctrl_c_stops_the_workers_within_a_second(threads, polls):
@@ -167,6 +170,7 @@ def test_ctrl_c_stops_the_workers_within_a_second(threads, polls):
         sender.join()
 
 
+@signals
 def test_a_second_ctrl_c_does_not_wait_for_a_stuck_job():
     begun, release = threading.Event(), threading.Event()
 
@@ -193,6 +197,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_stuck_job():
         sender.join()
 
 
+@signals
 def test_an_exception_of_a_signal_handler_stops_the_run_as_ctrl_c_does():
     class Terminated(Exception):
         pass
@@ -209,6 +214,7 @@ def test_an_exception_of_a_signal_handler_stops_the_run_as_ctrl_c_does():
         signal.signal(signal.SIGTERM, before)
 
 
+@signals
 def test_interrupts_at_any_moment_leave_nothing_behind():
     """A storm of signals at random moments: every run ends, the pool closes, no thread is left."""
 

@@ -16,6 +16,8 @@ from tests.threading_runtime.toy_worker import Toy
 from threading_runtime.pool import Pool, Stopped
 from threading_runtime.processes import TRANSPORTS, Processes, RemoteTraceback, WorkerDied
 
+pytestmark = pytest.mark.thread_unsafe(reason="all share the module's processes, which have one caller")
+
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
 def transport(request):

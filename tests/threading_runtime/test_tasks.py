@@ -150,6 +150,7 @@ def test_an_exception_in_a_shard_or_a_finish_comes_through():
             run_chains(pool, [Sums(1, 2, 2)])
 
 
+@pytest.mark.thread_unsafe(reason="signals, which only the main thread is given")
 @pytest.mark.parametrize("threads", THREADS)
 def test_ctrl_c_ends_the_chains_within_a_second(threads):
     begun = threading.Event()
