@@ -33,8 +33,9 @@ class Crew:
             except BaseException as failure:
                 self.failures.append(failure)
 
-        self.threads.append(threading.Thread(target=work, daemon=True))
-        self.threads[-1].start()
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        self.threads.append(thread)
 
     def join(self):
         for thread in self.threads:
