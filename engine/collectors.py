@@ -168,9 +168,7 @@ class ProcessCollector:
 
     def publish(self, player: int, state: Mapping[str, torch.Tensor]) -> None:
         """See Collector. Weights go in the inference dtype: half the bytes in bfloat16."""
-        rounded = {
-            name: value.to(self._dtype) if value.is_floating_point() else value for name, value in state.items()
-        }
+        rounded = {name: value.to(self._dtype) if value.is_floating_point() else value for name, value in state.items()}
         self.processes.publish(str(player), rounded)
 
     def run(self, pool: Workers, jobs: Sequence[Job]) -> list[Samples]:

@@ -49,9 +49,11 @@ def _label(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in shown).replace("$", r"\$")
 
 
-def _legend(axes: Any, entries: int) -> None:
-    if entries > 1:
+def _legend(axes: Any, entries: int, least: int = 2) -> None:
+    """Where there are at least so many curves; a picture of many grows until their names have room."""
+    if entries >= least:
         axes.legend(frameon=False)
+        axes.figure.set_figheight(max(axes.figure.get_figheight(), 1 + 0.25 * entries))
 
 
 def _unit(runs: list[Run]) -> str:
@@ -115,7 +117,7 @@ def matches(runs: list[Run]) -> Figure | None:
     axes.set(xlabel="iteration", ylabel="games won, draws as half (%)", ylim=(0, 100))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("Matches against scripted opponents")
-    axes.legend(frameon=False)
+    _legend(axes, drawn, least=1)
     return figure
 
 

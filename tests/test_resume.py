@@ -40,8 +40,10 @@ def killed_and_resumed(path, run, kills, chance):
     return command.end()
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name, kills",
+    [("leduc", 5), ("kuhn_pipelined", 5), *(pytest.param(name, 50, marks=pytest.mark.slow) for name in NAMES)],
+)
 def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path, name, kills):
     path, config = written(tmp_path, name, iterations=10 * kills)
     expected = reference(tmp_path, config)

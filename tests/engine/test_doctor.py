@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -61,17 +62,19 @@ def test_an_extension_that_needs_the_gil_is_named_and_refused(tmp_path, spoiler,
         command = [sys.executable, "-m", "engine", *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
-    found = json.loads(freecfr("doctor", "--json").stdout)
+    run, other = tmp_path / "run", tmp_path / "other"
+    train = ["train", "configs/smoke.toml", "--set", "iterations=1", "--json", "--run"]
+    with ThreadPoolExecutor(2) as pool:
+        told = pool.submit(freecfr, "doctor", "--json")
+        refused = pool.submit(freecfr, *train, run, *option).result()
+        allowed = None if option else pool.submit(freecfr, *train, other, "--allow-gil").result()
+    found = json.loads(told.result().stdout)
     assert found["gil_enabled"] is True and found["gil_enabled_by"] == ["spoiler"]
     assert any("spoiler" in advice and "--allow-gil" in advice for advice in found["advice"])
 
-    run = tmp_path / "run"
-    train = ["train", "configs/smoke.toml", "--run", run, "--set", "iterations=1", "--json"]
-    refused = freecfr(*train, *option)
     assert refused.returncode == 2 and not run.exists()
     assert "switched on by spoiler" in refused.stderr and "Traceback" not in refused.stderr
-    if not option:
-        allowed = freecfr(*train, "--allow-gil")
+    if allowed is not None:
         assert allowed.returncode == 0 and json.loads(allowed.stdout)["gil_enabled"] is True
 
 

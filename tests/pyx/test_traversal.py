@@ -1,6 +1,7 @@
 """Blocks of traversals: their estimators against exact values, and what does not change them."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -27,15 +28,16 @@ def tree(request):
 @pytest.mark.parametrize("algorithm", RUNS)
 def test_targets_average_to_counterfactual_regrets(tree, algorithm, capsys):
     traversals, runs = RUNS[algorithm][tree.game.name]
-    z, left_out = [], []
-    for kind, player, seed in itertools.product(KINDS, (0, 1), range(runs)):
+
+    def one(kind, player, seed):
         evaluate = table_policy(tree, kind)
         strategy = tree.from_outputs(evaluate(tree.rows))
         samples = run(tree.game, algorithm, player, evaluate, traversals, seed=seed)
-        one = check(tree, player, strategy, samples, traversals, scaled=algorithm == "outcome_sampling")
-        z.append(one.z)
-        left_out.append(one.left_out)
-    result = Check(np.concatenate(z), float(np.mean(left_out)))
+        return check(tree, player, strategy, samples, traversals, scaled=algorithm == "outcome_sampling")
+
+    with ThreadPoolExecutor(2) as pool:
+        checks = list(pool.map(one, *zip(*itertools.product(KINDS, (0, 1), range(runs)), strict=True)))
+    result = Check(np.concatenate([each.z for each in checks]), float(np.mean([each.left_out for each in checks])))
     with capsys.disabled():
         print(f"\n  {tree.game.name} {algorithm}: {result}")
     assert result.passes()
